@@ -1,0 +1,1 @@
+"""Measures what the cards claim: ``python -m benchmarks --help``."""

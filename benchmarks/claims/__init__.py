@@ -1,0 +1,1 @@
+"""One module a method; each declares ``CLAIM`` (see :mod:`benchmarks.runner`)."""

@@ -1,0 +1,202 @@
+"""Runs the arms of a claim over seeds, and reports mean and spread, run time and peak memory.
+
+Each run is a ``zoo fit`` in a process of its own, followed by one ``zoo test`` of its best
+checkpoint for each evaluation. Its figures are one JSON line each in ``benchmarks/results``; runs
+that are there already are not repeated, so an interrupted study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One competitor.
+
+    Attributes:
+        name: As in the table.
+        options: What ``zoo fit`` is given beside the config, for this arm alone.
+        of: For a baseline without training: the arm whose test runs measure it as well.
+        metric: The metric of that arm which is this one's; ``None`` for the claim's own.
+    """
+
+    name: str
+    options: Sequence[str] = ()
+    of: str | None = None
+    metric: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One sentence of the claim, and whether the figures bear it out.
+
+    Attributes:
+        text: What is claimed, with its margin.
+        holds: From the figures to the verdict and the numbers behind it.
+    """
+
+    text: str
+    holds: Callable[[Figures], tuple[bool, str]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a method's abstract claims, and how it is measured at the embedded scale.
+
+    Attributes:
+        method: Its name; the runs use its default config.
+        metric: The metric of the table, as in ``metrics.json``.
+        unit: Of the metric.
+        arms: Method, honest baselines, ablations and controls.
+        evaluations: Options of ``zoo test`` by name; one column each.
+        checks: The sentences.
+        options: What every run is given.
+    """
+
+    method: str
+    metric: str
+    unit: str
+    arms: Sequence[Arm]
+    evaluations: Mapping[str, Sequence[str]]
+    checks: Sequence[Check] = ()
+    options: Sequence[str] = field(default_factory=tuple)
+
+
+class Figures:
+    """The measured figures of one claim, by arm, evaluation and seed."""
+
+    def __init__(self, claim: Claim, lines: Iterable[Mapping[str, Any]]) -> None:
+        self.claim = claim
+        self.lines = list(lines)
+        self._arms = {arm.name: arm for arm in claim.arms}
+
+    def by_seed(self, arm: str, evaluation: str, metric: str | None = None) -> dict[int, float]:
+        """Value of each seed, in order."""
+        source = self._arms[arm].of or arm
+        key = metric or self._arms[arm].metric or self.claim.metric
+        return {
+            line["seed"]: line["metrics"][key]
+            for line in sorted(self.lines, key=lambda line: line["seed"])
+            if line["arm"] == source and line["evaluation"] == evaluation
+        }
+
+    def mean(self, arm: str, evaluation: str, metric: str | None = None) -> float:
+        """Mean over the seeds."""
+        return statistics.mean(self.by_seed(arm, evaluation, metric).values())
+
+    def cost(self, arm: str) -> tuple[float, float] | None:
+        """Mean training seconds and peak MiB; ``None`` for a baseline without training."""
+        training = [line["training"] for line in self.lines if line["arm"] == arm]
+        if not training:
+            return None
+        return (
+            statistics.mean(t["seconds"] for t in training),
+            max(t["peak_rss_mib"] for t in training),
+        )
+
+
+def run(
+    claim: Claim, seeds: Sequence[int], arms: Sequence[str] | None = None, jobs: int = 1
+) -> Figures:
+    """Makes the runs that are missing, and returns all figures of the claim.
+
+    Args:
+        claim: Declared in ``benchmarks/claims``.
+        seeds: Of ``seed_everything``.
+        arms: Only these; ``None`` for all.
+        jobs: Runs at the same time. With more than one, each computes on one thread.
+    """
+    path = RESULTS / f"{claim.method}.jsonl"
+    done = {(line["arm"], line["seed"]) for line in read(path)}
+    trained = [arm for arm in claim.arms if arm.of is None and (not arms or arm.name in arms)]
+    todo = [(arm, seed) for seed in seeds for arm in trained if (arm.name, seed) not in done]
+    with ThreadPoolExecutor(jobs) as pool:
+        for lines in pool.map(lambda task: _train_and_test(claim, *task, jobs), todo):
+            RESULTS.mkdir(exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:  # one write a run: whole or not at all
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+    return Figures(claim, [line for line in read(path) if line["seed"] in seeds])
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of earlier runs; none if there is no such file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _train_and_test(claim: Claim, arm: Arm, seed: int, jobs: int) -> list[dict[str, Any]]:
+    config = ["--config", f"zoo/{claim.method}.yaml", "--seed_everything", str(seed)]
+    options = [*claim.options, *arm.options, "--trainer.enable_progress_bar", "false"]
+    with tempfile.TemporaryDirectory() as folder:
+        root = ["--trainer.default_root_dir", folder]
+        _zoo(["fit", *config, *options, *root], jobs)
+        (trained,) = Path(folder).glob("runs/*/version_0")
+        (best,) = (trained / "checkpoints").glob("best-*.ckpt")
+        training = json.loads((trained / "metrics.json").read_text())["training"]
+        lines = []
+        for number, (evaluation, given) in enumerate(claim.evaluations.items(), start=1):
+            ckpt = ["--ckpt_path", str(best)]
+            _zoo(["test", *config, *options, *root, *ckpt, *given], jobs)
+            record = json.loads((trained.parent / f"version_{number}/metrics.json").read_text())
+            record |= {"training": training, "checkpoint": best.name}
+            lines.append({"arm": arm.name, "seed": seed, "evaluation": evaluation, **record})
+    values = ", ".join(f"{x['evaluation']} {x['metrics'][claim.metric]:.4g}" for x in lines)
+    sys.stderr.write(f"{arm.name}, seed {seed}: {values} ({training['seconds']:.0f} s)\n")
+    return lines
+
+
+def _zoo(args: Sequence[str], jobs: int) -> None:
+    threads = {"OMP_NUM_THREADS": "1"} if jobs > 1 else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", *args],
+        env={**os.environ, **threads},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"zoo {' '.join(args)} failed:\n{done.stdout}\n{done.stderr}")
+
+
+def table(figures: Figures) -> str:
+    """The card's table in Markdown: mean ± standard deviation over the seeds."""
+    claim = figures.claim
+    seeds = sorted({line["seed"] for line in figures.lines})
+    head = [f"{claim.metric.removeprefix('test_')} ({claim.unit})", *claim.evaluations]
+    rows = [[*head, "train (s)", "peak (MiB)"]]
+    for arm in claim.arms:
+        cells = []
+        for evaluation in claim.evaluations:
+            values = list(figures.by_seed(arm.name, evaluation).values())
+            spread = f" ± {statistics.stdev(values):.3f}" if len(set(values)) > 1 else ""
+            cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
+        cost = figures.cost(arm.name)
+        rows.append([arm.name, *cells, *([f"{c:.0f}" for c in cost] if cost else ["", ""])])
+    rows.insert(1, ["---"] * len(rows[0]))
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    last = max(line["date"] for line in figures.lines)[:10]
+    hardware = ", ".join(sorted({line["hardware"] for line in figures.lines}))
+    command = f"python -m benchmarks claims {claim.method} --seeds {' '.join(map(str, seeds))}"
+    return "\n".join([*lines, "", f"`{command}`, {last}, {hardware}."]) + "\n"
+
+
+def verdicts(figures: Figures) -> str:
+    """Each sentence of the claim with its verdict, in Markdown."""
+    lines = []
+    for check in figures.claim.checks:
+        holds, detail = check.holds(figures)
+        lines.append(f"- {'Holds' if holds else '**Does not hold**'}: {check.text} ({detail}).")
+    return "\n".join(lines) + "\n"

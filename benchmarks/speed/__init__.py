@@ -1,0 +1,1 @@
+"""Side-by-side timings, each a script: ``python -m benchmarks.speed.overhead``."""

@@ -1,0 +1,1 @@
+"""A test hub for the real `huggingface_hub` client, and its tests."""

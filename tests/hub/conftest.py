@@ -1,0 +1,1 @@
+from .fixture import hub as hub

@@ -1,0 +1,8 @@
+# One line a method. Everything here is imported on first use.
+from .base import ZooModule as ZooModule
+from .catalog import list_methods as list_methods
+from .degbins import DegBins as DegBins
+from .errors import ZooError as ZooError
+from .hub import from_pretrained as from_pretrained
+
+__version__: str

@@ -1,0 +1,465 @@
+"""Network of DegBins: guided depth super-resolution by degradation-driven residual binning.
+
+The residual between the upsampled depth and the true one is not regressed but expected: at each
+pixel it is the mean of a distribution over K bins, whose range and probabilities follow an
+embedding of the local degradation. S stages repeat this, each with narrower bins around the
+estimate of the stage before.
+
+Notation, all depths normalised to about 0..1 per image:
+    D_up  upsampled low-resolution depth           R_s  residual after stage s, R_0 = 0
+    F     features of the backbone, C channels     D_s  = D_up + R_s
+    e_s   degradation embedding, E channels        l_s, h_s  half-widths of the bins' range
+
+Reference:
+    The paper's abstract names the parts; its full text was not at hand. The rest follows DORNet
+    (degradation learning, https://arxiv.org/abs/2410.11666), AdaBins (adaptive bins,
+    https://arxiv.org/abs/2011.14141) and IEBins (ranges that shrink from stage to stage,
+    https://arxiv.org/abs/2309.14137).
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.errors import ZooError, did_you_mean
+
+PATCH = 4  # the backbone works on pixel blocks of this side
+KERNEL_SIZE = 5  # side of the predicted blur kernels, pixels
+MIN_BIN_WIDTH = 1e-3  # of the range, before renormalising (AdaBins, section 3.2)
+HEADS = ("bins", "additive")
+BIN_WIDTHS = ("uniform", "adaptive")
+
+
+class StageBins(NamedTuple):
+    """The distribution of one stage: bin k of K is centred at low + (high - low) * centers[k].
+
+    Attributes:
+        logits: Unnormalised log-probabilities of the bins. Shape: (B, K, H, W).
+        low: Lower end R_{s-1} - l_s of the range, float32. Shape: (B, 1, H, W).
+        high: Upper end R_{s-1} + h_s of the range, float32. Shape: (B, 1, H, W).
+        centers: Increasing positions in 0..1 within the range, float32. Shape: (1, K, 1, 1) for
+            uniform widths, (B, K, H, W) for adaptive ones.
+    """
+
+    logits: Tensor
+    low: Tensor
+    high: Tensor
+    centers: Tensor
+
+
+class DegBinsOutput(NamedTuple):
+    """What the network returns, in normalised depth.
+
+    Attributes:
+        residuals: R_1 .. R_S, float32; the estimate is D_up + R_S. Shape of each: (B, 1, H, W).
+        std: Standard deviation of the last stage's distribution, float32; ``None`` with the
+            additive head, which has no distribution. Shape: (B, 1, H, W).
+        bins: One :class:`StageBins` a stage, on request; empty with the additive head.
+        embedding: e_S, on request, where there is one. Shape: (B, E, H, W).
+        kernels: Logits of the blur kernels that should turn D_S into D_up, on request, if the
+            network predicts them. Shape: (B, 25, H, W).
+    """
+
+    residuals: list[Tensor]
+    std: Tensor | None = None
+    bins: list[StageBins] = []  # noqa: RUF012 (a NamedTuple's default; never mutated)
+    embedding: Tensor | None = None
+    kernels: Tensor | None = None
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The same values with channels stored together, in which convolutions are fastest.
+
+    On a CPU those over one pixel gain most, up to tenfold. The weights keep the usual format.
+    """
+    return x.to(memory_format=torch.channels_last)
+
+
+def uniform_centers(bins: int, device: torch.device | None = None) -> Tensor:
+    """Centres (k - 1/2) / K of K equal bins of 0..1. Shape: (1, K, 1, 1)."""
+    return ((torch.arange(bins, device=device) + 0.5) / bins).view(1, bins, 1, 1)
+
+
+def adaptive_centers(logits: Tensor) -> Tensor:
+    """Centres of bins whose widths are a softmax, per pixel (AdaBins, eq. 2 and 3).
+
+    Args:
+        logits: Scores of the widths. Shape: (B, K, H, W).
+
+    Returns:
+        Increasing centres in 0..1. Shape: (B, K, H, W).
+    """
+    widths = logits.softmax(dim=1) + MIN_BIN_WIDTH
+    widths = widths / widths.sum(dim=1, keepdim=True)
+    return widths.cumsum(dim=1) - 0.5 * widths
+
+
+def expected_residual(bins: StageBins) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the binned residual, without a tensor of bin values.
+
+    R_s = sum_k p_k c_k with c_k = low + (high - low) * t_k is low + (high - low) * sum_k p_k t_k.
+    Positions are taken from the middle of the range, so that uniform probabilities over equal bins
+    give that middle exactly.
+
+    Args:
+        bins: The distribution; its logits may be in half precision.
+
+    Returns:
+        Mean and standard deviation. Shape of each: (B, 1, H, W).
+    """
+    p = bins.logits.float().softmax(dim=1)  # half precision would show as steps in the depth
+    t = bins.centers - 0.5
+    # Products and sums rather than a matrix product, which may be rounded to TF32.
+    mean = (p * t).sum(dim=1, keepdim=True)
+    variance = (p * t.square()).sum(dim=1, keepdim=True) - mean.square()
+    extent = bins.high - bins.low
+    residual = 0.5 * (bins.low + bins.high) + extent * mean
+    return residual, extent * variance.clamp_min(1e-12).sqrt()
+
+
+def local_statistics(depth: Tensor) -> Tensor:
+    """Depth (less its middle, 0.5) with its 3x3 mean and standard deviation.
+
+    Args:
+        depth: Normalised depth. Shape: (B, 1, H, W).
+
+    Returns:
+        The three maps. Shape: (B, 3, H, W).
+    """
+
+    def mean3(x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+
+    depth = depth - 0.5
+    mean = mean3(depth)
+    std = (mean3(depth.square()) - mean.square()).clamp_min(1e-8).sqrt()
+    return channels_last(torch.cat([depth, mean, std], dim=1))
+
+
+def zero_init(conv: nn.Conv2d) -> nn.Conv2d:
+    """Sets weight and bias to zero, so that the network starts as plain upsampling."""
+    nn.init.zeros_(conv.weight)
+    if conv.bias is not None:
+        nn.init.zeros_(conv.bias)
+    return conv
+
+
+class ChannelAttention(nn.Module):
+    """Squeeze-excitation: channels weighted by a bottleneck of their means over the image."""
+
+    def __init__(self, width: int, reduction: int = 16) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(width, max(width // reduction, 4), 1)
+        self.excite = nn.Conv2d(max(width // reduction, 4), width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape: (B, W, H, W) to the same."""
+        weight = F.gelu(self.squeeze(x.mean(dim=(2, 3), keepdim=True)))
+        return x * self.excite(weight).sigmoid()
+
+
+class ResidualBlock(nn.Module):
+    """x + [attention](conv3x3(GELU(conv3x3(x)))), no normalisation."""
+
+    def __init__(self, width: int, attention: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.attention = ChannelAttention(width) if attention else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape: (B, W, H, W) to the same."""
+        y: Tensor = self.attention(self.conv2(F.gelu(self.conv1(x))))
+        return x + y
+
+
+class Backbone(nn.Module):
+    """Features of depth and guide: a plain residual network on blocks of 4x4 pixels.
+
+    Deliberately without refinements, so that heads can be compared on it.
+    """
+
+    def __init__(
+        self, channels: int, width: int, blocks: int, guide: bool, attention: bool
+    ) -> None:
+        super().__init__()
+        lifted = channels // 2
+        self.depth_stem = nn.Conv2d(PATCH**2, width, 3, padding=1)
+        self.guide_stem = nn.Conv2d(3 * PATCH**2, width, 3, padding=1) if guide else None
+        self.fuse = nn.Conv2d(2 * width if guide else width, width, 1)
+        self.blocks = nn.Sequential(*(ResidualBlock(width, attention) for _ in range(blocks)))
+        self.lift = nn.Conv2d(width, lifted * PATCH**2, 1)
+        self.out = nn.Conv2d(lifted + (4 if guide else 1), channels, 3, padding=1)
+
+    def forward(self, d_up: Tensor, guide: Tensor | None) -> Tensor:
+        """Shape: (B, 1, H, W) and (B, 3, H, W) to (B, C, H, W)."""
+        height, width = d_up.shape[-2:]
+        x = d_up - 0.5
+        if self.guide_stem is not None:
+            if guide is None:
+                raise ZooError("This network was built with a guide; forward needs it.")
+            x = torch.cat([x, guide - 0.5], dim=1)  # (B, 4, H, W)
+        padded = F.pad(x, (0, -width % PATCH, 0, -height % PATCH), mode="reflect")
+        z = channels_last(F.pixel_unshuffle(padded, PATCH))  # (B, 16 + 48, H/4, W/4)
+        stems = [self.depth_stem(z[:, : PATCH**2])]
+        if self.guide_stem is not None:
+            stems.append(self.guide_stem(z[:, PATCH**2 :]))
+        z = self.lift(self.blocks(self.fuse(torch.cat(stems, dim=1))))  # (B, 16 * C/2, H/4, W/4)
+        y = F.pixel_shuffle(z, PATCH)[..., :height, :width]  # (B, C/2, H, W)
+        return F.gelu(self.out(torch.cat([y, channels_last(x)], dim=1)))
+
+
+class DegradationEmbedding(nn.Module):
+    """Relation between the current estimate and the low-resolution depth, in E channels.
+
+    e_hr = GELU(conv3x3([F, D_{s-1}])), e_lr = GELU(conv3x3([D_up, its local mean and std])),
+    e_s = conv1x1([e_hr - e_lr, e_hr * e_lr]): what the estimate would have to lose to become the
+    low-resolution depth. All stages share the weights. What doesn't change from stage to stage is
+    computed once, in :meth:`prepare`: e_lr, and of the convolution over [F, D_{s-1}] the part on F.
+    """
+
+    def __init__(self, channels: int, embed_channels: int) -> None:
+        super().__init__()
+        self.on_features = nn.Conv2d(channels, embed_channels, 3, padding=1)
+        self.on_estimate = nn.Conv2d(1, embed_channels, 3, padding=1, bias=False)
+        self.on_lr = nn.Conv2d(3, embed_channels, 3, padding=1)
+        self.on_difference = nn.Conv2d(embed_channels, embed_channels, 1)
+        self.on_product = nn.Conv2d(embed_channels, embed_channels, 1, bias=False)
+
+    def prepare(self, features: Tensor, d_up: Tensor) -> tuple[Tensor, Tensor]:
+        """conv3x3(F) and e_lr. Shape of each: (B, E, H, W)."""
+        return self.on_features(features), F.gelu(self.on_lr(local_statistics(d_up)))
+
+    def forward(self, from_features: Tensor, e_lr: Tensor, estimate: Tensor) -> Tensor:
+        """e_s from what :meth:`prepare` gave and D_{s-1}. Shape: (B, E, H, W)."""
+        estimate = channels_last(estimate - 0.5).to(from_features.dtype)
+        e_hr = F.gelu(from_features + self.on_estimate(estimate))
+        return self.on_difference(e_hr - e_lr) + self.on_product(e_hr * e_lr)
+
+
+class BinStage(nn.Module):
+    """One stage: range, centres and probabilities of the bins around the former estimate.
+
+    Args:
+        channels: C.
+        bins: K.
+        half_width: rho_s, half the range where the degradation doesn't change it.
+        range_kappa: kappa; half-widths stay within rho_s * exp(-kappa) .. rho_s * exp(kappa).
+        embed_channels: E, or 0 for a stage that isn't conditioned on the degradation.
+        adaptive: Predict the widths of the bins.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        bins: int,
+        half_width: float,
+        range_kappa: float,
+        embed_channels: int,
+        adaptive: bool,
+    ) -> None:
+        super().__init__()
+        self.bins = bins
+        self.half_width = half_width
+        self.range_kappa = range_kappa
+        conditioned = embed_channels > 0
+        self.range = zero_init(nn.Conv2d(embed_channels, 2, 1)) if conditioned else None
+        self.gain = nn.Conv2d(embed_channels, channels, 1) if conditioned else None
+        self.shift = nn.Conv2d(embed_channels, channels, 1) if conditioned else None
+        self.widths = zero_init(nn.Conv2d(embed_channels, bins, 1)) if adaptive else None
+        self.hidden = nn.Conv2d(channels + 1, channels, 1)
+        self.logits = zero_init(nn.Conv2d(channels, bins, 1))
+
+    def forward(self, features: Tensor, embedding: Tensor | None, residual: Tensor) -> StageBins:
+        """The bins around R_{s-1}, given F and e_s (``None`` if not conditioned)."""
+        low = high = torch.full_like(residual, self.half_width)
+        centers = uniform_centers(self.bins, residual.device)
+        if embedding is not None and self.range is not None:
+            # exp(kappa * tanh(u)) is positive, bounded, and has a gradient at its initial value 1.
+            u = self.range(embedding).float()
+            low, high = (self.half_width * (self.range_kappa * u.tanh()).exp()).chunk(2, dim=1)
+            features = torch.addcmul(
+                features + self.shift(embedding), features, self.gain(embedding)
+            )
+            if self.widths is not None:
+                centers = adaptive_centers(self.widths(embedding).float())
+        z = self.hidden(torch.cat([features, channels_last(residual).to(features.dtype)], dim=1))
+        return StageBins(self.logits(F.gelu(z)), residual - low, residual + high, centers)
+
+
+class BinsHead(nn.Module):
+    """S stages of bins, from features to residuals."""
+
+    def __init__(
+        self,
+        channels: int,
+        stages: int,
+        bins: int,
+        range_init: float,
+        range_ratio: float,
+        range_kappa: float,
+        adaptive: bool,
+        deg_adapt: bool,
+        embed_channels: int,
+        predict_kernels: bool,
+    ) -> None:
+        super().__init__()
+        self.deg_adapt = deg_adapt
+        embedded = deg_adapt or predict_kernels
+        self.embed = DegradationEmbedding(channels, embed_channels) if embedded else None
+        self.kernels = nn.Conv2d(embed_channels, KERNEL_SIZE**2, 1) if predict_kernels else None
+        self.stages = nn.ModuleList(
+            BinStage(
+                channels,
+                bins,
+                range_init * range_ratio**s,
+                range_kappa,
+                embed_channels if deg_adapt else 0,
+                adaptive,
+            )
+            for s in range(stages)
+        )
+
+    def forward(self, features: Tensor, d_up: Tensor, return_aux: bool) -> DegBinsOutput:
+        """From F (B, C, H, W) and D_up (B, 1, H, W) to R_1 .. R_S."""
+        prepared = None
+        if self.embed is not None and (self.deg_adapt or return_aux):
+            prepared = self.embed.prepare(features, d_up)
+        residuals, bins = [torch.zeros_like(d_up, dtype=torch.float32)], []
+        embedding = std = None
+        for s, stage in enumerate(self.stages, start=1):
+            # Without conditioning only the kernels need an embedding, that of the last stage.
+            if self.embed is not None and prepared is not None:
+                if self.deg_adapt or s == len(self.stages):
+                    embedding = self.embed(*prepared, d_up + residuals[-1])
+            bins.append(stage(features, embedding, residuals[-1]))
+            residual, std = expected_residual(bins[-1])
+            residuals.append(residual)
+        if not return_aux:
+            return DegBinsOutput(residuals[1:], std)
+        kernels = self.kernels(embedding) if self.kernels is not None else None
+        return DegBinsOutput(residuals[1:], std, bins, embedding, kernels)
+
+
+class AdditiveHead(nn.Module):
+    """The baseline: residuals regressed and added, R_s = R_{s-1} + conv1x1(GELU(conv3x3([F, D_{s-1}]))).
+
+    Args:
+        channels: C.
+        stages: S.
+        parameters: Size to match; the hidden width is the one that comes nearest to it.
+    """
+
+    def __init__(self, channels: int, stages: int, parameters: int) -> None:
+        super().__init__()
+        per_hidden = 9 * (channels + 1) + 1 + 1  # weights of both convolutions, and a bias
+        hidden = max(1, round((parameters / stages - 1) / per_hidden))
+        self.stages = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(channels + 1, hidden, 3, padding=1),
+                nn.GELU(),
+                zero_init(nn.Conv2d(hidden, 1, 1)),
+            )
+            for _ in range(stages)
+        )
+
+    def forward(self, features: Tensor, d_up: Tensor, return_aux: bool) -> DegBinsOutput:
+        """From F (B, C, H, W) and D_up (B, 1, H, W) to R_1 .. R_S; there is nothing auxiliary."""
+        residuals = [torch.zeros_like(d_up, dtype=torch.float32)]
+        for stage in self.stages:
+            estimate = channels_last(d_up + residuals[-1] - 0.5).to(features.dtype)
+            step = stage(torch.cat([features, estimate], dim=1))
+            residuals.append(residuals[-1] + step.float())
+        return DegBinsOutput(residuals[1:])
+
+
+class DegBinsNet(nn.Module):
+    """Backbone and head of DegBins.
+
+    Args:
+        channels: C, of the full-resolution features.
+        width: W, of the backbone's blocks.
+        blocks: N, residual blocks.
+        stages: S.
+        bins: K of each stage.
+        range_init: rho_1, half-width of the first stage's range in normalised depth.
+        range_ratio: q, factor of the half-width from stage to stage.
+        range_kappa: kappa, the degradation scales half-widths by exp(-kappa) .. exp(kappa).
+        head: "bins", or "additive" for a plain regression of the same size, the baseline.
+        bin_widths: "uniform", or "adaptive" for widths predicted per pixel.
+        deg_adapt: Let the degradation embedding set ranges and modulate probabilities.
+        guide: Use the colour image.
+        embed_channels: E; ``None`` for C.
+        attention: Channel attention in the backbone's blocks, for large models.
+        predict_kernels: Predict the blur kernels that the degradation loss needs.
+    """
+
+    def __init__(
+        self,
+        channels: int = 24,
+        width: int = 48,
+        blocks: int = 4,
+        stages: int = 3,
+        bins: int = 8,
+        range_init: float = 0.3,
+        range_ratio: float = 0.4,
+        range_kappa: float = 1.5,
+        head: str = "bins",
+        bin_widths: str = "uniform",
+        deg_adapt: bool = True,
+        guide: bool = True,
+        embed_channels: int | None = None,
+        attention: bool = False,
+        predict_kernels: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, value, allowed in (("head", head, HEADS), ("bin_widths", bin_widths, BIN_WIDTHS)):
+            if value not in allowed:
+                hint = did_you_mean(value, allowed)
+                raise ZooError(f"{name} is {value!r}, not one of {', '.join(allowed)}.{hint}")
+        if bin_widths == "adaptive" and not deg_adapt:
+            raise ZooError(
+                "bin_widths='adaptive' is predicted from the degradation embedding, "
+                "so it needs deg_adapt=True."
+            )
+
+        def bins_head() -> BinsHead:
+            return BinsHead(
+                channels,
+                stages,
+                bins,
+                range_init,
+                range_ratio,
+                range_kappa,
+                bin_widths == "adaptive",
+                deg_adapt,
+                embed_channels or channels,
+                predict_kernels,
+            )
+
+        self.backbone = Backbone(channels, width, blocks, guide, attention)
+        self.head: BinsHead | AdditiveHead
+        if head == "bins":
+            self.head = bins_head()
+        else:
+            with torch.device("meta"):  # only to count
+                size = sum(p.numel() for p in bins_head().parameters())
+            self.head = AdditiveHead(channels, stages, size)
+
+    def forward(
+        self, d_up: Tensor, guide: Tensor | None, return_aux: bool = False
+    ) -> DegBinsOutput:
+        """Residuals of the upsampled depth.
+
+        Args:
+            d_up: Upsampled depth, normalised to about 0..1. Shape: (B, 1, H, W), any H, W >= 4.
+            guide: Colour image in 0..1; not used if built without a guide. Shape: (B, 3, H, W).
+            return_aux: Also return what the losses need beside the residuals.
+
+        Returns:
+            See :class:`DegBinsOutput`.
+        """
+        output: DegBinsOutput = self.head(self.backbone(d_up, guide), d_up, return_aux)
+        return output

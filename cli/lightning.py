@@ -7,8 +7,9 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from lightning import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar, RichProgressBar
@@ -21,6 +22,7 @@ from zoo.callbacks import FigureSaver, MetricsRecord, PredictionWriter
 from zoo.catalog import get_method, method_class
 from zoo.checkpoint import read_checkpoint
 from zoo.cli.configs import import_classes, resolve_config_paths
+from zoo.cli.messages import explain
 from zoo.errors import ZooError
 
 RUNS = "runs"  # where run folders go, below trainer.default_root_dir or the working folder
@@ -39,6 +41,21 @@ def run(args: Sequence[str]) -> None:
     resolved, configs = resolve_config_paths(args)
     import_classes(resolved, configs)
     ZooCLI(resolved)
+
+
+class ZooParser(LightningArgumentParser):
+    """Says what is wrong in one sentence, with the nearest valid name."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raises a :class:`~zoo.errors.ZooError`, unless it is asked about one of several types."""
+        if not self.exit_on_error:
+            return super().error(message, ex)
+        parsers = [self]
+        for action in self._actions:
+            if isinstance(action.choices, dict):  # the subcommands
+                parsers += action.choices.values()
+        options = {name for parser in parsers for name in parser._option_string_actions}
+        raise ZooError(explain(message, [name.lstrip("-") for name in options])) from ex
 
 
 class ZooCLI(LightningCLI):
@@ -67,6 +84,8 @@ class ZooCLI(LightningCLI):
             save_config_kwargs={"config_filename": _config_name(self.command), "overwrite": True},
             seed_everything_default=0,
             trainer_defaults={"max_epochs": 10},
+            parser_class=ZooParser,
+            parser_kwargs={"allow_abbrev": False},
             # Checkpoints hold the plain init arguments: no function in the file rebuilds the class.
             load_from_checkpoint_support=False,
             args=list(args),
@@ -145,11 +164,16 @@ class ZooCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Builds data, model and trainer; fetches no initial weights if a checkpoint follows."""
-        if self._get(self.config, "ckpt_path"):
-            with weights_follow():
+        follow = weights_follow if self._get(self.config, "ckpt_path") else nullcontext
+        try:
+            with follow():
                 super().instantiate_classes()
-        else:
-            super().instantiate_classes()
+        except ValueError as error:
+            # jsonargparse reports what a constructor raised as one of several types that failed.
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         """Hands the sections ``optimizer`` and ``lr_scheduler`` to the module as plain data.
@@ -185,7 +209,8 @@ class ZooCLI(LightningCLI):
         if self.command == "predict":
             ckpt_path = self._get(self.config, "ckpt_path")
             defaults = [PredictionWriter(self._get(self.config, "output"), ckpt_path)]
-        if options.get("enable_checkpointing") is not False and not _has(given, Checkpoint):
+        checkpointing = options.get("enable_checkpointing") is not False
+        if self.command == "fit" and checkpointing and not _has(given, Checkpoint):
             metric, mode = self.model.monitor
             defaults.append(
                 ModelCheckpoint(
@@ -273,7 +298,9 @@ def _silence() -> None:
     log = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     log.addFilter(_no_tip)
     warnings.filterwarnings("ignore", "Experiment logs directory .* exists and is not empty")
-    # https://github.com/Lightning-AI/pytorch-lightning/issues/21280
+    # A resumed run has a run folder of its own, where the search for the best begins anew.
+    warnings.filterwarnings("ignore", "The dirpath has changed from")
+    # Lightning 2.6 asks torch's pytree in a way that newer releases deprecate.
     warnings.filterwarnings("ignore", ".*LeafSpec")
 
 

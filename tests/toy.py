@@ -98,3 +98,8 @@ class ToyDataModule(ZooDataModule):
         x = torch.randn(self.samples, 3, generator=generator)
         y = x.sum(dim=1, keepdim=True) + 0.1 * torch.randn(self.samples, 1, generator=generator)
         return TensorDataset(x, y)
+
+
+def batch_size(batch) -> int:
+    """For Lightning's ThroughputMonitor."""
+    return len(batch[0])

@@ -120,7 +120,8 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
         self.val_metrics = metrics.clone(prefix="val_")
         self.test_metrics = metrics.clone(prefix="test_")
         if test_only:
-            self.test_metrics.add_metrics(test_only)
+            renamed = {f"test_{name}": metric for name, metric in test_only.items()}
+            self.test_metrics = MetricCollection({**self.test_metrics, **renamed})
 
     @staticmethod
     def fetch_weights(pretrained: bool) -> bool:
@@ -224,6 +225,22 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
         self.stage_index = checkpoint.get("zoo", {}).get("stage_index", 0)
         if self.training_stages and self.training:
             train_only(self, self.stage.train)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Loads weights; frozen parts may be missing.
+
+        Raises:
+            ZooError: If another key is missing or foreign, or a shape differs; it names the first.
+        """
+        try:
+            return super().load_state_dict(state_dict, strict=strict, assign=assign)
+        except RuntimeError as error:
+            first = str(error).splitlines()[1].strip()
+            raise ZooError(
+                f"These are not weights of this {type(self).__name__}: {first}"
+            ) from error
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]

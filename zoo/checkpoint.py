@@ -1,6 +1,7 @@
 """Reads Lightning checkpoints as plain data: tensors, numbers, strings; never code."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ def read_checkpoint(path: str | Path, expected_class: str | None = None) -> dict
     if not path.is_file():
         raise ZooError(f"No checkpoint at {path}.")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # refused just below
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ZooError(
             f"{path} is refused: it holds pickled Python objects, which could run code when read; "

@@ -33,12 +33,13 @@ _ONE_CHANNEL = (
 )  # PIL modes that keep their values
 
 
-def read_depth(source: Source, unit: str = "mm") -> Array:
+def read_depth(source: Source, unit: str = "mm", where: str = "The depth map") -> Array:
     """Reads a depth map.
 
     Args:
         source: A path (16-bit PNG, TIFF, .npy), an array or a PIL image with one channel.
         unit: "mm" or "m", the unit of integer values. Floating-point values are always metres.
+        where: What an error calls a source in memory; a file is called by its path.
 
     Returns:
         Depth in metres, 0 where the source has 0, NaN or infinity. Shape: (h, w).
@@ -48,7 +49,7 @@ def read_depth(source: Source, unit: str = "mm") -> Array:
             `check_depth`.
     """
     check_unit(unit)
-    where = describe(source, "The depth map")
+    where = describe(source, where)
     pixels = read_pixels(source)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
@@ -73,12 +74,13 @@ def read_depth(source: Source, unit: str = "mm") -> Array:
     return depth
 
 
-def read_image(source: Source) -> Array:
+def read_image(source: Source, where: str = "The guide") -> Array:
     """Reads a guide image.
 
     Args:
         source: A path, an array or a PIL image. Integers are divided by the largest value of their
             type; floats must lie in 0..1. One channel is repeated to three, alpha is dropped.
+        where: What an error calls a source in memory; a file is called by its path.
 
     Returns:
         RGB in 0..1. Shape: (H, W, 3).
@@ -86,7 +88,7 @@ def read_image(source: Source) -> Array:
     Raises:
         ZooError: If the source is unreadable or fails `check_guide`.
     """
-    where = describe(source, "The guide")
+    where = describe(source, where)
     pixels = read_pixels(source)
     if pixels.ndim == 2:
         pixels = pixels[:, :, None]
@@ -187,13 +189,13 @@ def check_depth(depth: Array, where: str) -> None:
 
 def check_guide(guide: Array, where: str) -> None:
     """Raises a ZooError unless ``guide`` is RGB in 0..1 without NaN. Shape: (H, W, 3)."""
-    if guide.ndim != 3 or guide.shape[2] != 3:
+    if guide.ndim != 3 or guide.shape[2] != 3 or guide.size == 0:
         raise ZooError(f"{where} has the shape {guide.shape}: expected (height, width, 3), RGB.")
     if not np.isfinite(guide).all():
         raise ZooError(f"{where} has NaN or infinite values: expected RGB in 0..1.")
-    if guide.size == 0 or guide.min() < 0 or guide.max() > 1:
+    if guide.min() < 0 or guide.max() > 1:
         raise ZooError(
-            f"{where} has values from {guide.min(initial=0):g} to {guide.max(initial=0):g}: "
+            f"{where} has values from {guide.min():g} to {guide.max():g}: "
             "expected RGB in 0..1 (or 8-bit integers)."
         )
 

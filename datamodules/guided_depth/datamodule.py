@@ -23,7 +23,7 @@ from . import degradation
 from .layouts import LAYOUTS, open_benchmark
 from .pairing import pair_files
 from .readers import Files, Frames, read_embedded
-from .scene import REPORT_SCALE, Scene, Scenes
+from .scene import CM_PER_M, Scene, Scenes
 
 EMBEDDED = "middlebury_mini"
 EMBEDDED_CROPS = 1024  # random crops an epoch from the five embedded training scenes
@@ -69,7 +69,7 @@ class TrainingCrops(Dataset[Sample]):
         lr, _ = scene.degrade(window, self.kind, self.scale, rng)
         sample = _with_truth(scene, window, lr, index)
         # A real sensor's errors have a direction: occlusion shadows lie left or right.
-        turned = turn(sample, rng, quarter_turns=self.kind != "real")
+        turned = turn(sample, rng, quarter_turns=scene.lr is None)
         return turned | {"guide": jitter(turned["guide"], rng)}
 
 
@@ -132,7 +132,7 @@ class UserPairs(Dataset[Sample]):
             "guide": torch.from_numpy(guide.transpose(2, 0, 1).copy()),
             "name": entry.name,
             "index": index,
-            "report_scale": torch.tensor(REPORT_SCALE[True]),
+            "report_scale": torch.tensor(CM_PER_M),
         }
 
 
@@ -287,7 +287,7 @@ def _with_truth(scene: Scene, window: degradation.Window, lr: Tensor, index: int
         "mask": scene.mask[window][None],
         "name": scene.name,
         "index": index,
-        "report_scale": torch.tensor(REPORT_SCALE[scene.metric]),
+        "report_scale": torch.tensor(scene.report_scale),
     }
 
 

@@ -3,19 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from zoo.errors import ZooError
 
-from zoo.depth_files import check_depth, check_guide
-from zoo.errors import ZooError, missing_extra
-
-from .pairing import pair_key
-from .readers import FileFrames, Files, Frame, Frames, SceneFrames, check_aligned
+from .nyu import ArrayFrames, MatFrames, array_files
+from .pairing import pair_files
+from .readers import FileFrames, Files, Frames, SceneFrames
 
 HELD_OUT = 20  # one training image in so many, the last ones, validates instead
-NYU_TRAIN, NYU_IMAGES = 1000, 1449
+NYU_TRAIN, NYU_IMAGES = 1000, 1449  # the first 1000 train, the others test
 TOFDSR_RANGE = (0.1, 5.0)  # metres; the benchmark counts truth only within it
 
 
@@ -74,124 +70,23 @@ def hold_out(count: int, split: str) -> range:
     return range(first_held) if split == "train" else range(first_held, count)
 
 
-class ArrayFrames:
-    """Frames from two arrays, of which only the asked-for part is read."""
-
-    def __init__(
-        self,
-        name: str,
-        indices: range,
-        read: Callable[[int], tuple[NDArray[Any], NDArray[Any]]],
-    ) -> None:
-        self.name = name
-        self.indices = indices
-        self.read = read
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, position: int, /) -> Frame:
-        index = self.indices[position]
-        image, depth = self.read(index)
-        name = f"{self.name}_{index:04d}"
-        if image.dtype == np.uint8:
-            image = image.astype(np.float32) / 255
-        guide = image.astype(np.float32)
-        depth = np.nan_to_num(depth.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-        check_depth(depth, name)
-        check_guide(guide, name)
-        check_aligned(depth, guide, name)
-        return Frame(name, guide, depth)
-
-
-def read_nyu(root: Path, split: str, with_lr: bool) -> Frames:
+def read_nyu(root: Path, split: str, _with_lr: bool) -> Frames:
     """NYUv2 from its labelled .mat file, or from the arrays that the community shares."""
-    del with_lr  # NYUv2 has no second sensor
     mat = root / "nyu_depth_v2_labeled.mat"
     if mat.is_file():
-        return _nyu_mat(mat, split)
-    part = "test" if split == "test" else "train"
-    images_name = "test_images_v2.npy" if part == "test" else "train_images_split.npy"
-    depths_name = "test_depth.npy" if part == "test" else "train_depth_split.npy"
-    for name in (images_name, depths_name):
-        if not (root / name).is_file():
-            raise _wrong_tree("nyu", root, f"neither {mat.name} nor {name} is there")
-    images, depths = _map_array(root / images_name), _map_array(root / depths_name)
-    if images.ndim != 4 or images.shape[3] != 3 or depths.ndim not in (3, 4):
-        raise ZooError(
-            f"{root / images_name} {images.shape} and {depths_name} {depths.shape} do not match: "
-            "expected (N, 480, 640, 3) and (N, 480, 640)."
-        )
-    if len(images) != len(depths):
-        raise ZooError(
-            f"{root / images_name} has {len(images)} images but {depths_name} {len(depths)} maps."
-        )
-
-    if part == "test" and depths[0].max() <= 1:
-        low, high = _nyu_minmax(root, len(depths))
-    else:
-        low, high = np.zeros(len(depths)), np.ones(len(depths))
-
-    def read(index: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        depth = depths[index].reshape(depths.shape[1:3])
-        return images[index], low[index] + depth * (high[index] - low[index])
-
-    return ArrayFrames(f"nyu_{part}", hold_out(len(images), split), read)
+        # A shorter file (an excerpt) is split in the published proportion.
+        count = MatFrames.count(mat)
+        train = count * NYU_TRAIN // NYU_IMAGES
+        return MatFrames(mat, range(train, count) if split == "test" else hold_out(train, split))
+    images, depths = array_files(root, split)
+    for path in (images, depths):
+        if not path.is_file():
+            raise _wrong_tree("nyu", root, f"neither {mat.name} nor {path.name} is there")
+    return ArrayFrames(images, depths, hold_out(ArrayFrames.count(images, depths), split))
 
 
-def _nyu_minmax(root: Path, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Least and largest depth of each test map in metres, to undo a normalisation to 0..1."""
-    path = root / "test_minmax.npy"
-    if not path.is_file():
-        raise ZooError(
-            f"{root / 'test_depth.npy'} holds depth normalised to 0..1: expected {path}."
-        )
-    minmax = _map_array(path)
-    if minmax.shape == (count, 2):
-        minmax = minmax.T
-    if minmax.shape != (2, count):
-        raise ZooError(f"{path} has the shape {minmax.shape}: expected (2, {count}).")
-    low, high = np.sort(minmax.astype(np.float64), axis=0)
-    unit = 0.01 if high.max() > 20 else 1.0  # no room is 20 m deep: these are centimetres
-    return unit * low, unit * high
-
-
-def _nyu_mat(path: Path, split: str) -> Frames:
-    try:
-        import h5py
-    except ImportError:
-        raise missing_extra("h5py", "depth") from None
-    if not h5py.is_hdf5(path):
-        raise ZooError(
-            f"{path} is not a MAT file of version 7.3 (HDF5): it is truncated, or was saved again "
-            "by an older MATLAB; expected the published nyu_depth_v2_labeled.mat (2.8 GB)."
-        )
-    try:
-        with h5py.File(path, "r") as file:
-            shapes = {name: file[name].shape for name in ("images", "depths")}
-    except (OSError, KeyError) as error:
-        raise ZooError(f"{path} has no readable 'images' and 'depths': {error}.") from error
-    count = shapes["images"][0]
-    if shapes["images"] != (count, 3, *shapes["depths"][1:]) or shapes["depths"][0] != count:
-        raise ZooError(
-            f"{path} holds images {shapes['images']} and depths {shapes['depths']}: "
-            "expected (1449, 3, 640, 480) and (1449, 640, 480)."
-        )
-    # A shorter file (an excerpt) is split in the published proportion.
-    train = count * NYU_TRAIN // NYU_IMAGES
-
-    def read(index: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        with h5py.File(path, "r") as file:  # opened anew: an open file does not survive a fork
-            # MATLAB stores columns first: both come transposed.
-            return file["images"][index].transpose(2, 1, 0), file["depths"][index].T
-
-    indices = range(train, count) if split == "test" else hold_out(train, split)
-    return ArrayFrames("nyu", indices, read)
-
-
-def read_middlebury(root: Path, split: str, with_lr: bool) -> Frames:
+def read_middlebury(root: Path, _split: str, _with_lr: bool) -> Frames:
     """``RGB`` and ``Depth`` folders in grey levels, or scene folders as published, in metres."""
-    del split, with_lr  # test only, no second sensor
     if not (root / "RGB").is_dir() or not (root / "Depth").is_dir():
         scenes = sorted(
             folder
@@ -204,9 +99,8 @@ def read_middlebury(root: Path, split: str, with_lr: bool) -> Frames:
     return _rgb_and_depth("middlebury", root)
 
 
-def read_lu(root: Path, split: str, with_lr: bool) -> Frames:
+def read_lu(root: Path, _split: str, _with_lr: bool) -> Frames:
     """Lu's six pairs: ``RGB`` and ``Depth`` folders in grey levels."""
-    del split, with_lr  # test only, no second sensor
     return _rgb_and_depth("lu", root)
 
 
@@ -214,16 +108,7 @@ def _rgb_and_depth(dataset: str, root: Path) -> Frames:
     guides, depths = sorted(root.glob("RGB/*.png")), sorted(root.glob("Depth/*.png"))
     if not guides or not depths:
         raise _wrong_tree(dataset, root, "RGB/*.png or Depth/*.png is not there")
-    maps = {pair_key(path): path for path in depths}
-    images = {pair_key(path): path for path in guides}
-    alone = sorted(maps[key] for key in maps.keys() - images.keys())
-    alone += sorted(images[key] for key in images.keys() - maps.keys())
-    if alone:
-        raise ZooError(
-            f"{alone[0]} has no partner of its name: expected one in RGB and Depth each."
-        )
-    files = [Files(key, images[key], maps[key]) for key in sorted(maps)]
-    return FileFrames(files, metric=False)
+    return FileFrames(pair_files([*depths, *guides]), metric=False)
 
 
 def read_rgbdd(root: Path, split: str, with_lr: bool) -> Frames:
@@ -273,14 +158,6 @@ def read_tofdsr(root: Path, split: str, with_lr: bool) -> Frames:
     return FileFrames(kept, depth_range=TOFDSR_RANGE)
 
 
-def _map_array(path: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise ZooError(f"{path} cannot be read, it may be truncated: {error}.") from error
-    return array
-
-
 def _wrong_tree(dataset: str, root: Path, problem: str) -> ZooError:
     return ZooError(f"{root} is not {dataset!r} ({problem}): expected\n{LAYOUTS[dataset].tree}")
 
@@ -298,7 +175,7 @@ LAYOUTS = {
         "  RGB/*.png  Depth/*.png                       (grey levels)\n"
         "or\n"
         "  <scene>/view1.png  disp1.png  dmin.txt       (2005, 2006)\n"
-        "  <scene>/im2.png    disp2.png                 (2001, 2003)",
+        "  <scene>/im2.png    disp2.png                 (2003)",
         splits=("test",),
     ),
     "lu": Layout(read_lu, "  RGB/*.png  Depth/*.png", splits=("test",)),

@@ -48,11 +48,12 @@ def pair_files(paths: Sequence[Path]) -> list[Files]:
         partners: dict[Hashable, tuple[list[Path], list[Path]]] = defaultdict(lambda: ([], []))
         for side, files in enumerate((depths, guides)):
             for path in files:
-                if path in alone:
-                    partners[rule(path)][side].append(path)
-        found = {d[0]: g[0] for d, g in partners.values() if len(d) == len(g) == 1}
-        alone -= found.keys() | set(found.values())
-        pairs |= found
+                partners[rule(path)][side].append(path)
+        for some_depths, some_guides in partners.values():
+            pair = {*some_depths, *some_guides}
+            if len(some_depths) == len(some_guides) == 1 and pair <= alone:
+                pairs[some_depths[0]] = some_guides[0]
+                alone -= pair
     if alone:
         first = min(alone)
         kind, wanted = ("depth map", "guide") if first in depths else ("guide", "depth map")
@@ -78,7 +79,9 @@ def _stem(path: Path) -> Hashable:
 def _named(pairs: dict[Path, Path]) -> list[Files]:
     # A pair is called by its stem, or by its folders where the stem does not tell it apart.
     keys = Counter(pair_key(depth) for depth in pairs)
-    above = Path(os.path.commonpath([depth.absolute().parent for depth in pairs])).parent
+    parents = [depth.absolute().parent for depth in pairs]
+    above = Path(os.path.commonpath(parents))
+    above = above.parent if above in parents else above
     files: list[Files] = []
     for depth, guide in sorted(pairs.items()):
         key, folders = pair_key(depth), depth.absolute().parent.relative_to(above).parts

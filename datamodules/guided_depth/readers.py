@@ -137,7 +137,7 @@ def scene_files(folder: Path) -> tuple[Path, Path]:
     """
     views = [folder / name for name in ("view1.png", "im2.png") if (folder / name).is_file()]
     if not views:
-        raise ZooError(f"{folder} has no view1.png (2005, 2006) and no im2.png (2001, 2003).")
+        raise ZooError(f"{folder} has no view1.png (2005, 2006) and no im2.png (2003).")
     disparity = folder / ("disp1.png" if views[0].name == "view1.png" else "disp2.png")
     if not disparity.is_file():
         raise ZooError(f"{disparity} is missing: {views[0]} needs it to make a pair.")
@@ -145,9 +145,9 @@ def scene_files(folder: Path) -> tuple[Path, Path]:
 
 
 def read_scene(folder: Path) -> Frame:
-    """Reads a scene folder of Middlebury 2001-2006: disparity in grey levels becomes metres.
+    """Reads a scene folder of Middlebury 2003, 2005 or 2006; grey disparity becomes metres.
 
-    Without a ``dmin.txt`` (2001, 2003) a stand-in makes depth right up to an unknown scale.
+    Without a ``dmin.txt`` (2003) a stand-in makes depth right up to an unknown scale.
     """
     view, disparity = scene_files(folder)
     grey = read_grey(disparity)

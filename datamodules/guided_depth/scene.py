@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from zoo.errors import ZooError
@@ -12,8 +13,8 @@ from . import degradation
 from .degradation import Window
 from .readers import Frame, Frames
 
-FULL_SCALE = {True: 5.0, False: 255.0}  # of "noisy": metres if metric, else grey levels
-REPORT_SCALE = {True: 100.0, False: 1.0}  # errors are reported in cm if metric, else grey levels
+CM_PER_M = 100.0
+FULL_SCALE_M, FULL_SCALE_GREY = 5.0, 255.0  # what the noise of "noisy" refers to
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Scene:
         """Height and width in pixels."""
         return self.depth.shape[0], self.depth.shape[1]
 
+    @property
+    def report_scale(self) -> float:
+        """One unit of depth in the unit of reported errors: cm, or grey levels."""
+        return CM_PER_M if self.metric else 1.0
+
     def degrade(
         self, window: Window, kind: str, scale: int, rng: Generator
     ) -> tuple[Tensor, Tensor | None]:
@@ -93,7 +99,8 @@ class Scene:
         else:
             lr = degradation.bicubic_depth(self.depth[window], scale)
         if kind == "noisy":
-            lr = degradation.noisy(lr, scale, FULL_SCALE[self.metric], rng)
+            full_scale = FULL_SCALE_M if self.metric else FULL_SCALE_GREY
+            lr = degradation.noisy(lr, scale, full_scale, rng)
         return lr, None
 
 
@@ -132,5 +139,5 @@ def _enlarge_sensor(lr: Tensor, size: tuple[int, int]) -> Tensor:
     if lr.shape == size:
         return lr
     enlarged = degradation.bicubic(degradation.fill_unknown(lr), size)
-    known = torch.nn.functional.interpolate((lr > 0).float()[None, None], size=size)[0, 0] > 0
-    return torch.where(known, enlarged.clamp_(min=degradation.MIN_DEPTH), 0)
+    known = F.interpolate((lr > 0).float()[None, None], size=size, mode="nearest-exact")[0, 0]
+    return torch.where(known > 0, enlarged.clamp_(min=degradation.MIN_DEPTH), 0)

@@ -1,86 +1,28 @@
-"""Depth super-resolution without training: the input of the network, and two baselines.
+"""Depth super-resolution without training: the network's input, and two baselines."""
 
-Bicubic interpolation is that of PIL, as published protocols have it. PyTorch's own uses another
-kernel (a = -0.75), and its antialiased one treats borders in a different way.
-"""
-
-from functools import lru_cache
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 from torch.nn import functional as F
 
-CUBIC_A = -0.5  # PIL's Catmull-Rom kernel
 MIN_EXTENT = 0.1  # metres; keeps the noise of a flat scene from being blown up to full range
-
-
-def cubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Keys' cubic convolution kernel with a = -0.5, zero beyond 2."""
-    x = np.abs(x)
-    inner = ((CUBIC_A + 2) * x - (CUBIC_A + 3)) * x * x + 1
-    outer = (((x - 5) * x + 8) * x - 4) * CUBIC_A
-    return np.where(x < 1, inner, np.where(x < 2, outer, 0.0))
-
-
-@lru_cache(maxsize=64)
-def bicubic_taps(size_in: int, size_out: int) -> tuple[Tensor, Tensor]:
-    """Which samples an output is the weighted sum of, along one axis.
-
-    Enlarging takes 4 of them; shrinking widens the kernel by the factor, which is PIL's antialias.
-    At the borders the kernel is cut off and its weights renormalised.
-
-    Args:
-        size_in: Samples there are.
-        size_out: Samples wanted.
-
-    Returns:
-        Indices, int64, and weights, float32, on the CPU. Shape of each: (size_out, taps).
-    """
-    ratio = size_in / size_out
-    stretch = max(ratio, 1.0)
-    center = (np.arange(size_out)[:, None] + 0.5) * ratio
-    first = np.floor(center - 2 * stretch + 0.5)
-    index = first + np.arange(int(np.ceil(4 * stretch)) + 1)
-    weight = cubic((index + 0.5 - center) / stretch)
-    weight[(index < 0) | (index >= size_in)] = 0
-    weight /= weight.sum(axis=1, keepdims=True)
-    used = (weight != 0).any(axis=0)
-    index = index.clip(0, size_in - 1)
-    return (
-        torch.from_numpy(index[:, used].astype(np.int64)),
-        torch.from_numpy(weight[:, used].astype(np.float32)),
-    )
 
 
 def bicubic_upsample(image: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     """Resizes as ``PIL.Image.resize(..., BICUBIC)`` does with float images.
 
+    That is the published protocol. PyTorch has PIL's kernel (a = -0.5, cut off and renormalised at
+    the borders) only under the name of antialiasing, which itself changes nothing when enlarging;
+    its plain bicubic mode has a = -0.75.
+
     Args:
         image: Without unknown pixels. Shape: (B, C, h, w).
-        size: Height and width wanted; a smaller size is antialiased.
+        size: Height and width wanted.
 
     Returns:
         float32. Shape: (B, C, H, W).
     """
-    # A gather of few taps rather than a product with a matrix of weights: the latter would be
-    # rounded by autocast, or to TF32, by millimetres of depth.
-    image = image.float()
-    for dim in (3, 2):  # rows first, as PIL
-        size_in, size_out = image.shape[dim], size[dim - 2]
-        if size_in != size_out:
-            index, weight = (t.to(image.device) for t in bicubic_taps(size_in, size_out))
-            shape = [size_out if d == dim else 1 for d in range(4)]
-            image = sum(
-                (
-                    image.index_select(dim, index[:, k]) * weight[:, k].view(shape)
-                    for k in range(index.shape[1])
-                ),
-                start=image.new_zeros(()),
-            )
-    return image
+    return F.interpolate(image.float(), size=tuple(size), mode="bicubic", antialias=True)
 
 
 def known_depth(depth: Tensor) -> Tensor:
@@ -161,10 +103,11 @@ def guided_filter(guide: Tensor, depth: Tensor, radius: int = 8, eps: float = 1e
     mean_i, mean_p = box_mean(guide, radius), box_mean(depth, radius)
     cov_ip = box_mean(guide * depth, radius) - mean_i * mean_p  # (B, C, H, W)
     products = (guide[:, :, None] * guide[:, None]).flatten(1, 2)  # (B, C*C, H, W)
-    cov = box_mean(products, radius).unflatten(1, (channels, channels))
-    cov = cov - mean_i[:, :, None] * mean_i[:, None]  # (B, C, C, H, W)
+    mean_products = (mean_i[:, :, None] * mean_i[:, None]).flatten(1, 2)
+    cov = (box_mean(products, radius) - mean_products).permute(0, 2, 3, 1)  # (B, H, W, C*C)
+    cov = cov.reshape(*cov.shape[:3], channels, channels)
     ridge = eps * torch.eye(channels, device=guide.device)
-    a = torch.linalg.solve(cov.permute(0, 3, 4, 1, 2) + ridge, cov_ip.permute(0, 2, 3, 1))
-    a = a.permute(0, 3, 1, 2)  # (B, C, H, W)
+    a = torch.linalg.solve(cov + ridge, cov_ip.permute(0, 2, 3, 1))
+    a = a.permute(0, 3, 1, 2)  # (B, H, W, C) -> (B, C, H, W)
     b = mean_p - (a * mean_i).sum(dim=1, keepdim=True)
     return (box_mean(a, radius) * guide).sum(dim=1, keepdim=True) + box_mean(b, radius)

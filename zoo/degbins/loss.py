@@ -8,6 +8,9 @@ from torch.nn import functional as F
 
 from zoo.degbins.network import KERNEL_SIZE, StageBins
 
+MARGIN = KERNEL_SIZE // 2
+INNER = (..., slice(MARGIN, -MARGIN), slice(MARGIN, -MARGIN))  # where a kernel fits
+
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean of ``values`` where ``mask`` is true, 0 if that is nowhere. Same shape, gives ()."""
@@ -32,19 +35,18 @@ def reconstruction_loss(stages: Sequence[Tensor], target: Tensor, mask: Tensor) 
 
 
 def degrade(depth: Tensor, kernels: Tensor) -> Tensor:
-    """Blurs each pixel with a kernel of its own.
+    """Blurs each pixel with a kernel of its own, where the kernel fits into the image.
 
     Args:
         depth: Shape: (B, 1, H, W).
         kernels: Logits of the kernels' weights, row by row. Shape: (B, 25, H, W).
 
     Returns:
-        Blurred depth, float32. Shape: (B, 1, H, W).
+        Blurred depth without the outer 2 pixels, float32. Shape: (B, 1, H - 4, W - 4).
     """
-    pad = KERNEL_SIZE // 2
-    patches = F.unfold(F.pad(depth.float(), [pad] * 4, mode="replicate"), KERNEL_SIZE)
-    patches = patches.view(kernels.shape)  # (B, 25, H*W) -> (B, 25, H, W)
-    return (kernels.float().softmax(dim=1) * patches).sum(dim=1, keepdim=True)
+    weights = kernels[INNER].float().softmax(dim=1)
+    patches = F.unfold(depth.float(), KERNEL_SIZE).view(weights.shape)  # (B, 25, H - 4, W - 4)
+    return (weights * patches).sum(dim=1, keepdim=True)
 
 
 def degradation_loss(
@@ -63,8 +65,8 @@ def degradation_loss(
     Returns:
         Scalar mean of absolute differences; 0 if no pixel is compared.
     """
-    error = (degrade(depth, kernels) - d_up).abs()
-    return error.mean() if mask is None else masked_mean(error, mask)
+    error = (degrade(depth, kernels) - d_up[INNER]).abs()
+    return error.mean() if mask is None else masked_mean(error, mask[INNER])
 
 
 def soft_label(position: Tensor, centers: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 
 CROP = 6  # pixels, as published protocols have it
 EDGE_JUMP = 0.05  # relative jump of depth between neighbours that makes an edge
@@ -131,7 +131,7 @@ class Delta105(DepthError):
     row = 4
 
 
-def depth_metrics() -> dict[str, Metric]:
+def depth_metrics() -> dict[str, Metric | MetricCollection]:
     """All of them by the names they are logged under; for a ``MetricCollection``."""
     return {
         "rmse": RMSE(),

@@ -141,9 +141,9 @@ class DegBins(ZooModule):
         )
         self.measure(
             MetricCollection(depth_metrics()),
-            test_rmse_bicubic=RMSE(),
-            test_rmse_guided_filter=RMSE(),
-            **{f"test_rmse_stage{s}": RMSE() for s in range(1, stages + 1)},
+            rmse_bicubic=RMSE(),
+            rmse_guided_filter=RMSE(),
+            **{f"rmse_stage{s}": RMSE() for s in range(1, stages + 1)},
         )
 
     def forward(self, lr_depth: Tensor, guide: Tensor) -> dict[str, Any]:

@@ -70,10 +70,7 @@ class DegBinsOutput(NamedTuple):
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """The same values with channels stored together, in which convolutions are fastest.
-
-    On a CPU those over one pixel gain most, up to tenfold. The weights keep the usual format.
-    """
+    """The same values with the channels of a pixel side by side, where convolutions are fastest."""
     return x.to(memory_format=torch.channels_last)
 
 
@@ -138,12 +135,27 @@ def local_statistics(depth: Tensor) -> Tensor:
     return channels_last(torch.cat([depth, mean, std], dim=1))
 
 
-def zero_init(conv: nn.Conv2d) -> nn.Conv2d:
-    """Sets weight and bias to zero, so that the network starts as plain upsampling."""
-    nn.init.zeros_(conv.weight)
-    if conv.bias is not None:
-        nn.init.zeros_(conv.bias)
-    return conv
+class Pointwise(nn.Linear):
+    """conv1x1 as a matrix product, which on channels-last maps needs no copy.
+
+    Args:
+        in_channels: Of the map that comes.
+        out_channels: Of the map that goes.
+        bias: Add one.
+        zero: Start at zero instead of at random.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, bias: bool = True, zero: bool = False
+    ) -> None:
+        super().__init__(in_channels, out_channels, bias)
+        if zero:
+            nn.init.zeros_(self.weight)
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape: (B, C_in, H, W) to (B, C_out, H, W)."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class ChannelAttention(nn.Module):
@@ -151,13 +163,14 @@ class ChannelAttention(nn.Module):
 
     def __init__(self, width: int, reduction: int = 16) -> None:
         super().__init__()
-        self.squeeze = nn.Conv2d(width, max(width // reduction, 4), 1)
-        self.excite = nn.Conv2d(max(width // reduction, 4), width, 1)
+        self.squeeze = Pointwise(width, max(width // reduction, 4))
+        self.excite = Pointwise(max(width // reduction, 4), width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape: (B, W, H, W) to the same."""
-        weight = F.gelu(self.squeeze(x.mean(dim=(2, 3), keepdim=True)))
-        return x * self.excite(weight).sigmoid()
+        squeezed = F.gelu(self.squeeze(x.mean(dim=(2, 3), keepdim=True)))
+        weight: Tensor = self.excite(squeezed).sigmoid()  # (B, W, 1, 1)
+        return x * weight
 
 
 class ResidualBlock(nn.Module):
@@ -188,9 +201,9 @@ class Backbone(nn.Module):
         lifted = channels // 2
         self.depth_stem = nn.Conv2d(PATCH**2, width, 3, padding=1)
         self.guide_stem = nn.Conv2d(3 * PATCH**2, width, 3, padding=1) if guide else None
-        self.fuse = nn.Conv2d(2 * width if guide else width, width, 1)
+        self.fuse = Pointwise(2 * width if guide else width, width)
         self.blocks = nn.Sequential(*(ResidualBlock(width, attention) for _ in range(blocks)))
-        self.lift = nn.Conv2d(width, lifted * PATCH**2, 1)
+        self.lift = Pointwise(width, lifted * PATCH**2)
         self.out = nn.Conv2d(lifted + (4 if guide else 1), channels, 3, padding=1)
 
     def forward(self, d_up: Tensor, guide: Tensor | None) -> Tensor:
@@ -225,8 +238,8 @@ class DegradationEmbedding(nn.Module):
         self.on_features = nn.Conv2d(channels, embed_channels, 3, padding=1)
         self.on_estimate = nn.Conv2d(1, embed_channels, 3, padding=1, bias=False)
         self.on_lr = nn.Conv2d(3, embed_channels, 3, padding=1)
-        self.on_difference = nn.Conv2d(embed_channels, embed_channels, 1)
-        self.on_product = nn.Conv2d(embed_channels, embed_channels, 1, bias=False)
+        self.on_difference = Pointwise(embed_channels, embed_channels)
+        self.on_product = Pointwise(embed_channels, embed_channels, bias=False)
 
     def prepare(self, features: Tensor, d_up: Tensor) -> tuple[Tensor, Tensor]:
         """conv3x3(F) and e_lr. Shape of each: (B, E, H, W)."""
@@ -236,7 +249,37 @@ class DegradationEmbedding(nn.Module):
         """e_s from what :meth:`prepare` gave and D_{s-1}. Shape: (B, E, H, W)."""
         estimate = channels_last(estimate - 0.5).to(from_features.dtype)
         e_hr = F.gelu(from_features + self.on_estimate(estimate))
-        return self.on_difference(e_hr - e_lr) + self.on_product(e_hr * e_lr)
+        embedding: Tensor = self.on_difference(e_hr - e_lr) + self.on_product(e_hr * e_lr)
+        return embedding
+
+
+class RangeAdjustment(nn.Module):
+    """Half-widths l_s, h_s = rho_s * exp(kappa * tanh(u)) with u = conv1x1(e_s)."""
+
+    def __init__(self, embed_channels: int, half_width: float, range_kappa: float) -> None:
+        super().__init__()
+        self.u = Pointwise(embed_channels, 2, zero=True)
+        self.half_width = half_width
+        self.range_kappa = range_kappa
+
+    def forward(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
+        """l_s and h_s, positive and bounded, float32. Shape of each: (B, 1, H, W)."""
+        u = self.u(embedding).float()
+        low, high = (self.half_width * (self.range_kappa * u.tanh()).exp()).chunk(2, dim=1)
+        return low, high
+
+
+class FiLM(nn.Module):
+    """Features modulated by the degradation: F * (1 + g) + b with g, b = conv1x1(e_s)."""
+
+    def __init__(self, embed_channels: int, channels: int) -> None:
+        super().__init__()
+        self.gain = Pointwise(embed_channels, channels)
+        self.shift = Pointwise(embed_channels, channels)
+
+    def forward(self, features: Tensor, embedding: Tensor) -> Tensor:
+        """Shape: (B, C, H, W) and (B, E, H, W) to (B, C, H, W)."""
+        return torch.addcmul(features + self.shift(embedding), features, self.gain(embedding))
 
 
 class BinStage(nn.Module):
@@ -248,7 +291,7 @@ class BinStage(nn.Module):
         half_width: rho_s, half the range where the degradation doesn't change it.
         range_kappa: kappa; half-widths stay within rho_s * exp(-kappa) .. rho_s * exp(kappa).
         embed_channels: E, or 0 for a stage that isn't conditioned on the degradation.
-        adaptive: Predict the widths of the bins.
+        adaptive: Predict the widths of the bins from the embedding.
     """
 
     def __init__(
@@ -263,30 +306,26 @@ class BinStage(nn.Module):
         super().__init__()
         self.bins = bins
         self.half_width = half_width
-        self.range_kappa = range_kappa
-        conditioned = embed_channels > 0
-        self.range = zero_init(nn.Conv2d(embed_channels, 2, 1)) if conditioned else None
-        self.gain = nn.Conv2d(embed_channels, channels, 1) if conditioned else None
-        self.shift = nn.Conv2d(embed_channels, channels, 1) if conditioned else None
-        self.widths = zero_init(nn.Conv2d(embed_channels, bins, 1)) if adaptive else None
-        self.hidden = nn.Conv2d(channels + 1, channels, 1)
-        self.logits = zero_init(nn.Conv2d(channels, bins, 1))
+        adapt = embed_channels > 0
+        self.range = RangeAdjustment(embed_channels, half_width, range_kappa) if adapt else None
+        self.film = FiLM(embed_channels, channels) if adapt else None
+        self.widths = Pointwise(embed_channels, bins, zero=True) if adaptive else None
+        self.hidden = Pointwise(channels + 1, channels)
+        self.logits = Pointwise(channels, bins, zero=True)
 
     def forward(self, features: Tensor, embedding: Tensor | None, residual: Tensor) -> StageBins:
-        """The bins around R_{s-1}, given F and e_s (``None`` if not conditioned)."""
+        """The bins around R_{s-1}, given F and, where the stage is conditioned, e_s."""
         low = high = torch.full_like(residual, self.half_width)
         centers = uniform_centers(self.bins, residual.device)
-        if embedding is not None and self.range is not None:
-            # exp(kappa * tanh(u)) is positive, bounded, and has a gradient at its initial value 1.
-            u = self.range(embedding).float()
-            low, high = (self.half_width * (self.range_kappa * u.tanh()).exp()).chunk(2, dim=1)
-            features = torch.addcmul(
-                features + self.shift(embedding), features, self.gain(embedding)
-            )
-            if self.widths is not None:
-                centers = adaptive_centers(self.widths(embedding).float())
-        z = self.hidden(torch.cat([features, channels_last(residual).to(features.dtype)], dim=1))
-        return StageBins(self.logits(F.gelu(z)), residual - low, residual + high, centers)
+        if self.range is not None:
+            low, high = self.range(embedding)
+        if self.film is not None:
+            features = self.film(features, embedding)
+        if self.widths is not None:
+            centers = adaptive_centers(self.widths(embedding).float())
+        former = channels_last(residual).to(features.dtype)
+        z = F.gelu(self.hidden(torch.cat([features, former], dim=1)))
+        return StageBins(self.logits(z), residual - low, residual + high, centers)
 
 
 class BinsHead(nn.Module):
@@ -309,7 +348,7 @@ class BinsHead(nn.Module):
         self.deg_adapt = deg_adapt
         embedded = deg_adapt or predict_kernels
         self.embed = DegradationEmbedding(channels, embed_channels) if embedded else None
-        self.kernels = nn.Conv2d(embed_channels, KERNEL_SIZE**2, 1) if predict_kernels else None
+        self.kernels = Pointwise(embed_channels, KERNEL_SIZE**2) if predict_kernels else None
         self.stages = nn.ModuleList(
             BinStage(
                 channels,
@@ -324,27 +363,30 @@ class BinsHead(nn.Module):
 
     def forward(self, features: Tensor, d_up: Tensor, return_aux: bool) -> DegBinsOutput:
         """From F (B, C, H, W) and D_up (B, 1, H, W) to R_1 .. R_S."""
-        prepared = None
-        if self.embed is not None and (self.deg_adapt or return_aux):
-            prepared = self.embed.prepare(features, d_up)
-        residuals, bins = [torch.zeros_like(d_up, dtype=torch.float32)], []
+        # Without conditioning, only the kernels' loss needs an embedding, that of the last stage.
+        embed = self.embed if self.deg_adapt or return_aux else None
+        prepared = embed.prepare(features, d_up) if embed is not None else ()
+        residuals = [torch.zeros_like(d_up, dtype=torch.float32)]
+        stages: list[StageBins] = []
         embedding = std = None
         for s, stage in enumerate(self.stages, start=1):
-            # Without conditioning only the kernels need an embedding, that of the last stage.
-            if self.embed is not None and prepared is not None:
-                if self.deg_adapt or s == len(self.stages):
-                    embedding = self.embed(*prepared, d_up + residuals[-1])
-            bins.append(stage(features, embedding, residuals[-1]))
-            residual, std = expected_residual(bins[-1])
+            if embed is not None and (self.deg_adapt or s == len(self.stages)):
+                embedding = embed(*prepared, d_up + residuals[-1])
+            bins = stage(features, embedding, residuals[-1])
+            residual, std = expected_residual(bins)
             residuals.append(residual)
+            if return_aux:
+                stages.append(bins)
         if not return_aux:
             return DegBinsOutput(residuals[1:], std)
         kernels = self.kernels(embedding) if self.kernels is not None else None
-        return DegBinsOutput(residuals[1:], std, bins, embedding, kernels)
+        return DegBinsOutput(residuals[1:], std, stages, embedding, kernels)
 
 
 class AdditiveHead(nn.Module):
-    """The baseline: residuals regressed and added, R_s = R_{s-1} + conv1x1(GELU(conv3x3([F, D_{s-1}]))).
+    """The baseline: residuals regressed and added, without bins and without degradation.
+
+    R_s = R_{s-1} + conv1x1(GELU(conv3x3([F, D_{s-1}]))).
 
     Args:
         channels: C.
@@ -360,7 +402,7 @@ class AdditiveHead(nn.Module):
             nn.Sequential(
                 nn.Conv2d(channels + 1, hidden, 3, padding=1),
                 nn.GELU(),
-                zero_init(nn.Conv2d(hidden, 1, 1)),
+                Pointwise(hidden, 1, zero=True),
             )
             for _ in range(stages)
         )

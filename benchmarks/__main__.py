@@ -41,7 +41,10 @@ def main() -> None:
 
 def readme_table() -> str:
     """The methods with their default config's figures, from the cards' front matter."""
-    rows = ["| method | task | result of the default config | train | peak memory |", "| --- " * 5 + "|"]
+    rows = [
+        "| method | task | result of the default config | train | peak memory |",
+        "| --- " * 5 + "|",
+    ]
     for method in list_methods():
         r = method.result
         rows.append(

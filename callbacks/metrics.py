@@ -18,6 +18,7 @@ from lightning import Callback, LightningModule, Trainer
 
 from zoo._version import __version__
 from zoo.atomic import write_json
+from zoo.datamodules import ZooDataModule
 from zoo.reproducible import global_seed
 
 
@@ -60,7 +61,7 @@ class MetricsRecord(Callback):
                 for name, v in trainer.callback_metrics.items()
                 if name.startswith("test_")
             },
-            "data": data.describe() if hasattr(data, "describe") else None,
+            "data": data.describe() if isinstance(data, ZooDataModule) else None,
             "split": "test",
             "seed": global_seed(),
             "checkpoint": trainer.ckpt_path and str(trainer.ckpt_path),

@@ -37,7 +37,7 @@ def run(args: Sequence[str]) -> None:
     Raises:
         ZooError: What the user can mend.
     """
-    _silence()
+    _silence(args[0])
     resolved, configs = resolve_config_paths(args)
     import_classes(resolved, configs)
     ZooCLI(resolved)
@@ -49,7 +49,7 @@ class ZooParser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raises a :class:`~zoo.errors.ZooError`, unless it is asked about one of several types."""
         if not self.exit_on_error:
-            return super().error(message, ex)
+            super().error(message, ex)
         parsers = [self]
         for action in self._actions:
             if isinstance(action.choices, dict):  # the subcommands
@@ -247,7 +247,9 @@ class ZooCLI(LightningCLI):
 
     def before_predict(self) -> None:
         """Refuses to write predictions of weights that were never trained."""
-        trained = self._get(self.config, "ckpt_path") or self.trainer.fast_dev_run
+        trained = (
+            self._get(self.config, "ckpt_path") or self._get(self.config, "trainer").fast_dev_run
+        )
         if not trained and any(True for _ in self.model.parameters()):
             raise ZooError("zoo predict needs trained weights: give --ckpt_path.")
 
@@ -293,13 +295,15 @@ def _has(callbacks: list[Callback], cls: type) -> bool:
     return any(isinstance(c, cls) for c in callbacks)
 
 
-def _silence() -> None:
+def _silence(command: str) -> None:
     """Silences what is of no use here: recommended services, and one run folder for all loggers."""
     log = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     log.addFilter(_no_tip)
     warnings.filterwarnings("ignore", "Experiment logs directory .* exists and is not empty")
     # A resumed run has a run folder of its own, where the search for the best begins anew.
     warnings.filterwarnings("ignore", "The dirpath has changed from")
+    if command != "fit":  # the callbacks of training have nothing to do there
+        warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint need to be")
     # Lightning 2.6 asks torch's pytree in a way that newer releases deprecate.
     warnings.filterwarnings("ignore", ".*LeafSpec")
 

@@ -20,14 +20,22 @@ SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "pre
 class ShardSampler(DistributedSampler[Any]):
     """Deals the samples to the ranks without repeating any, so that metrics are exact.
 
-    PyTorch's own sampler pads the last round with repeated samples, which then count twice.
+    PyTorch's own sampler pads the last round with repeated samples, which then count twice. Fewer
+    samples than ranks are not dealt: each rank takes all of them, which leaves means as they are,
+    since Lightning skips the evaluation of a rank that has none while the others wait for it.
     """
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.rank, len(cast(Sized, self.dataset)), self.num_replicas))
+        return iter(self._share())
 
     def __len__(self) -> int:
-        return len(range(self.rank, len(cast(Sized, self.dataset)), self.num_replicas))
+        return len(self._share())
+
+    def _share(self) -> range:
+        samples = len(cast(Sized, self.dataset))
+        if samples < self.num_replicas:
+            return range(samples)
+        return range(self.rank, samples, self.num_replicas)
 
 
 class EpochLoader(DataLoader[Any]):
@@ -60,9 +68,6 @@ class ZooDataModule(LightningDataModule):
             What training draws anew each epoch follows ``seed_everything`` instead.
         inputs: Files, folders or glob patterns for ``predict``.
     """
-
-    # A rank may be without a sample when the data are few; see ZooModule.on_validation_start.
-    allow_zero_length_dataloader_with_multiple_devices = True
 
     def __init__(
         self,
@@ -138,18 +143,17 @@ class ZooDataModule(LightningDataModule):
     def _loader(self, split: str) -> DataLoader[Any]:
         dataset = self.datasets[split]
         distributed = dist.is_available() and dist.is_initialized()
-        world = {
-            "num_replicas": dist.get_world_size() if distributed else 1,
-            "rank": dist.get_rank() if distributed else 0,
-        }
+        world = dist.get_world_size() if distributed else 1
+        rank = dist.get_rank() if distributed else 0
         if split != "train":
             return DataLoader(
                 dataset,
                 batch_size=self.eval_batch_size,
-                sampler=ShardSampler(dataset, shuffle=False, **world),
+                sampler=ShardSampler(dataset, world, rank),
                 num_workers=self.num_workers,
             )
-        sampler = DistributedSampler(dataset, shuffle=True, seed=global_seed() or 0, **world)
+        seed = global_seed() or 0
+        sampler: DistributedSampler[Any] = DistributedSampler(dataset, world, rank, seed=seed)
         if self.trainer is not None:
             # A resumed run fetches its first samples before Lightning tells the sampler the epoch.
             sampler.set_epoch(self.trainer.current_epoch)

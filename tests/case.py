@@ -20,6 +20,7 @@ class Case:
         bad_inputs: For an empty folder: data arguments, and a pattern of the one sentence that
             ``setup`` must raise.
         trainer: Options of the trainer that the method needs.
+        learns: To which fraction 20 steps on one batch must bring the loss at least.
     """
 
     model: Mapping[str, Any]
@@ -29,6 +30,7 @@ class Case:
     predict: Callable[[Path], Mapping[str, Any]]
     bad_inputs: Callable[[Path], Iterable[tuple[Mapping[str, Any], str]]]
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    learns: float = 0.9
 
     def options(self) -> list[str]:
         """The same sizes as command-line options."""

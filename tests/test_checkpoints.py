@@ -98,6 +98,7 @@ def test_compiled_module_saves_clean_names_and_loads_them_back(tmp_path):
         assert torch.equal(again.state_dict()[key], value), key
 
 
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_averaged_weights_are_published_and_training_resumes_from_the_raw_ones(tmp_path):
     class Spy(EMAWeightAveraging):
         def on_train_start(self, trainer, pl_module):

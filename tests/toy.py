@@ -1,5 +1,6 @@
 """The smallest method and data module: what the shared mechanisms are tested on."""
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,3 +104,17 @@ class ToyDataModule(ZooDataModule):
 def batch_size(batch) -> int:
     """For Lightning's ThroughputMonitor."""
     return len(batch[0])
+
+
+class CountingDataModule(ToyDataModule):
+    """Leaves a file for each time that it prepared its data."""
+
+    def prepare_data(self) -> None:
+        tempfile.mkstemp(prefix="prepared-", dir=".")
+
+
+class TwoLoaders(ToyDataModule):
+    """Two validation sets."""
+
+    def val_dataloader(self):
+        return [super().val_dataloader(), super().val_dataloader()]

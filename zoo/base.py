@@ -74,9 +74,9 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
     def __init__(self) -> None:
         super().__init__()
         self.stage_index = 0
-        self.register_state_dict_post_hook(_keep_publishable)
-        self.register_load_state_dict_pre_hook(_match_compiled)
-        self.register_load_state_dict_post_hook(_forgive_frozen)
+        self.register_state_dict_post_hook(_keep_publishable)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_match_compiled)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_forgive_frozen)  # type: ignore[no-untyped-call]
 
     # -- what a method says about itself -----------------------------------------------------
 
@@ -121,7 +121,7 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
         self.test_metrics = metrics.clone(prefix="test_")
         if test_only:
             renamed = {f"test_{name}": metric for name, metric in test_only.items()}
-            self.test_metrics = MetricCollection({**self.test_metrics, **renamed})
+            self.test_metrics = MetricCollection([self.test_metrics, MetricCollection(renamed)])
 
     @staticmethod
     def fetch_weights(pretrained: bool) -> bool:
@@ -267,9 +267,7 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
     # The mixin writes the card, the config and the weights through these; the zoo's own versions
     # are strict, and live beside the rest of the hub's code.
 
-    def save_pretrained(  # type: ignore[override]
-        self, save_directory: str | Path, **card: Any
-    ) -> None:
+    def save_pretrained(self, save_directory: str | Path, **card: Any) -> None:
         """Writes a hub folder: weights, config, reference output and card.
 
         Args:

@@ -15,8 +15,10 @@ from zoo.errors import ZooError
 if TYPE_CHECKING:
     from zoo.base import ZooModule
 
-SLACK = 2**28  # bytes; tables and buffers that a module makes anew and no file holds
-TIMES = 4  # the weights themselves, and the temporaries that initialise them
+# What a constructor may make beyond the weights: tables, metrics and temporaries.
+SLACK_BYTES, TIMES_BYTES = 2**28, 4
+SLACK_TENSORS, TIMES_TENSORS = 1000, 20
+FROZEN_TENSORS = 100_000  # of the largest backbones
 
 FACTORIES = frozenset(
     {
@@ -29,18 +31,20 @@ FACTORIES = frozenset(
 
 
 class AllocationLimit(TorchFunctionMode):
-    """Inside, tensors are made only until their sizes add up to a limit; then it raises.
+    """Inside, tensors are made only until their sizes or numbers reach a limit; then it raises.
 
     The size is known before there is any memory: each is made on the meta device first.
 
     Args:
         limit: Bytes.
+        tensors: How many, since a billion small layers take all the time there is.
         what: What asks for the memory, for the error.
     """
 
-    def __init__(self, limit: int, what: str) -> None:
+    def __init__(self, limit: int, tensors: int, what: str) -> None:
         super().__init__()
-        self.limit, self.what, self.used = limit, what, 0
+        self.limit, self.tensors, self.what = limit, tensors, what
+        self.used = self.made = 0
 
     def __torch_function__(
         self,
@@ -52,25 +56,29 @@ class AllocationLimit(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in FACTORIES:
             self.used += _size(func, args, kwargs)
-            if self.used > self.limit:
+            self.made += 1
+            if self.used > self.limit or self.made > self.tensors:
                 raise ZooError(
-                    f"{self.what} asks for more than {self.limit / 2**20:,.0f} MiB of memory, "
-                    "which does not fit its weights."
+                    f"{self.what} asks for more than {self.limit / 2**20:,.0f} MiB or "
+                    f"{self.tensors:,} tensors, which does not fit its weights."
                 )
         return func(*args, **kwargs)
 
 
-def allocation_limit(cls: type[ZooModule], weights_bytes: int, what: str) -> AllocationLimit:
-    """The limit for building a model whose weights take ``weights_bytes`` on disk.
+def allocation_limit(
+    cls: type[ZooModule], weights_bytes: int, weights_tensors: int, what: str
+) -> AllocationLimit:
+    """The limit for building a model whose weights are so large and so many on disk.
 
     What a method's frozen parts take is in no file: for those, it is the machine's memory.
     """
     from zoo.base import ZooModule
 
-    limit = SLACK + TIMES * weights_bytes
+    limit = SLACK_BYTES + TIMES_BYTES * weights_bytes
+    tensors = SLACK_TENSORS + TIMES_TENSORS * weights_tensors
     if cls.frozen_modules is not ZooModule.frozen_modules:
-        limit = max(limit, _machine_memory())
-    return AllocationLimit(limit, what)
+        limit, tensors = max(limit, _machine_memory()), tensors + FROZEN_TENSORS
+    return AllocationLimit(limit, tensors, what)
 
 
 def _size(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:

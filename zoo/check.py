@@ -22,10 +22,10 @@ from zoo.hub import (
     flatten,
     load,
     own_file,
-    reference_config,
     read_config,
     read_metrics,
     read_reference,
+    reference_config,
     reference_output,
 )
 from zoo.remote import (

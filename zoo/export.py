@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ def export(model: ZooModule, path: Path, format: str) -> Path:
 
     A method says how in an optional ``exportable()``, which returns an :class:`Exportable`, or
     raises a :class:`ZooError` with the reason why there is no graph. Without one, the graph is
-    ``forward`` on ``example_inputs``.
+    ``forward`` on ``example_inputs``. In ONNX, where an output must not be named as an input is,
+    it ends in ``_out``.
 
     Args:
         model: Any method's; it is left as it was.
@@ -113,9 +115,10 @@ def _write_onnx(
     except ImportError as error:
         raise missing_extra(str(error.name), "export") from error
     names = list(dict(flatten(program.module()(**what.inputs))))  # in the graph's order
+    unique = [f"{name}_out" if name in what.inputs else name for name in names]
     try:
         onnx = torch.onnx.export(
-            program, input_names=list(what.inputs), output_names=names, dynamo=True, verbose=False
+            program, input_names=list(what.inputs), output_names=unique, dynamo=True, verbose=False
         )
         assert onnx is not None  # it is, without a path to write to
         onnx.save(path, external_data=False)
@@ -123,7 +126,7 @@ def _write_onnx(
     except Exception as error:  # the converter's own kinds, one for each of its passes
         raise ZooError(f"The graph has no ONNX form: {_reason(error)}") from error
     feed = {key: value.numpy() for key, value in what.inputs.items()}
-    return {k: torch.from_numpy(v) for k, v in zip(names, session.run(names, feed), strict=True)}
+    return {k: torch.from_numpy(v) for k, v in zip(names, session.run(unique, feed), strict=True)}
 
 
 def _compare(name: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
@@ -145,11 +148,11 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What the tracer warns of and logs is its own code, not the user's."""
+    """What the tracer warns of, logs and prints is about its own code, not the user's."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -145,7 +145,7 @@ def load(folder: Path, expected: type[ZooModule] | None = None) -> ZooModule:
     cls: type[ZooModule] = expected or method_class(named)
     weights = own_file(folder, WEIGHTS)
     shapes = _header(weights)
-    model = _build(cls, init_args(config), weights)
+    model = _build(cls, init_args(config), weights, len(shapes))
     _compare_shapes(shapes, model.state_dict(), weights)
     check_digest(folder, WEIGHTS, config)
     model.load_state_dict(_load_tensors(weights))
@@ -319,11 +319,13 @@ def reference_config(folder: Path) -> Any:
         return None
 
 
-def _build(cls: type[ZooModule], arguments: Mapping[str, Any], weights: Path) -> ZooModule:
+def _build(
+    cls: type[ZooModule], arguments: Mapping[str, Any], weights: Path, tensors: int
+) -> ZooModule:
     from zoo.base import weights_follow
 
     config = weights.parent / CONFIG
-    limit = allocation_limit(cls, weights.stat().st_size, str(config))
+    limit = allocation_limit(cls, weights.stat().st_size, tensors, str(config))
     try:
         with weights_follow(), limit:
             return cls.from_init_args(arguments)

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,12 +29,14 @@ from zoo.remote import (
     TransportError,
     has_content,
     hub_errors,
+    sha256,
     split_source,
 )
 
 if TYPE_CHECKING:
     from zoo.base import ZooModule
 
+RUNS = "runs"  # where the command line puts run folders, below the working folder
 SECRET_KEY = re.compile(r"token|secret|password|passwd|api_?key|credential", re.IGNORECASE)
 SECRET_VALUE = re.compile(r"\bhf_[A-Za-z0-9]{8,}|(?<=://)[^/@\s]+@")
 
@@ -166,8 +169,9 @@ def build(
 def read_run(checkpoint: Path, cls: str) -> Run:
     """Finds what was recorded of a checkpoint, without what is only of this machine.
 
-    ``zoo fit`` tests the best checkpoint into the same run folder, ``zoo test`` into one beside it.
-    A record counts if it names this checkpoint; of several the last one does.
+    ``zoo fit`` tests the best checkpoint into the same run folder, ``zoo test`` into one beside it
+    or below the working folder. A record counts if it is of these very bytes (SHA-256), so that a
+    checkpoint trained further needs another test; of several the last one does.
 
     Args:
         checkpoint: ``<run folder>/checkpoints/<name>.ckpt``, or a file beside ``metrics.json``.
@@ -179,11 +183,12 @@ def read_run(checkpoint: Path, cls: str) -> Run:
     checkpoint = checkpoint.resolve()
     folder = checkpoint.parent
     folder = folder.parent if folder.name == "checkpoints" else folder
-    records = []
-    for path in sorted({folder / METRICS, *folder.parent.glob(f"*/{METRICS}")}):
+    beside = [folder / METRICS, *folder.parent.glob(f"*/{METRICS}")]
+    digest, records = sha256(checkpoint), []
+    for path in sorted({*beside, *Path(RUNS).resolve().glob(f"*/*/{METRICS}")}):
         if path.is_file():
             record = read_metrics(path)
-            if record.get("class") == cls and _is_of(record.get("checkpoint"), checkpoint, folder):
+            if (record.get("class"), record.get("checkpoint_sha256")) == (cls, digest):
                 records.append((str(record.get("date")), path, record))
     training = folder / TRAINING
     try:
@@ -192,7 +197,7 @@ def read_run(checkpoint: Path, cls: str) -> Run:
         raise ZooError(f"{training} is no valid YAML: {' '.join(str(error).split())}") from error
     if not records:
         return Run(training=without_secrets(config))
-    _, path, record = max(records)
+    _, path, record = max(records, key=itemgetter(0))
     figures = sorted((path.parent / FIGURES).glob("test_*.png"))
     return Run(without_secrets(record), without_secrets(config), figures)
 
@@ -303,16 +308,6 @@ def _tag(api: HfApi, repo_id: str, commit: str) -> str:
 def _check_repo_id(repo_id: str) -> None:
     if split_source(repo_id) != (repo_id, None):
         raise ZooError(f"--repo-id is {repo_id!r}; it must be 'org/name'.")
-
-
-def _is_of(recorded: Any, checkpoint: Path, folder: Path) -> bool:
-    """Whether a record's checkpoint is this one: by run folder and name, for runs are moved."""
-    if not isinstance(recorded, str):
-        return False
-    parts = PurePosixPath(recorded.replace("\\", "/")).parts
-    if checkpoint.parent == folder:
-        return parts[-1:] == (checkpoint.name,)
-    return parts[-3:] == checkpoint.parts[-3:]
 
 
 def _last_part(text: str) -> str:

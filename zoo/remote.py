@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token, snapshot_download
@@ -83,27 +83,36 @@ def locate(
     repo_id, at = split_source(name_or_path)
     revision = revision or at
     what = f"{repo_id}@{revision}" if revision else repo_id
-    unreachable = None if local_files_only else _why_unreachable(what, repo_id, revision, token)
+
+    def fetch(local: bool, force: bool = False) -> Path:
+        folder = snapshot_download(
+            repo_id,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local,
+            force_download=force,
+            allow_patterns=list(files),
+        )
+        return Path(folder)
+
+    if revision is not None and COMMIT.fullmatch(revision) and not force_download:
+        # A commit never changes: whole in the cache, it needs no hub.
+        with suppress(LocalEntryNotFoundError):
+            folder = fetch(local=True)
+            if all((folder / name).is_file() for name in files if name in (WEIGHTS, CONFIG)):
+                return _verified(folder, what)
+    # The cache answers at once where the client would ask again and again for half a minute.
+    silence = None if local_files_only else _why_silent(what, repo_id, revision, token)
     try:
         with hub_errors(what, token):
-            folder = Path(
-                snapshot_download(
-                    repo_id,
-                    revision=revision,
-                    token=token,
-                    cache_dir=cache_dir,
-                    # An answer from the cache comes at once; the client would try again for long.
-                    local_files_only=local_files_only or unreachable is not None,
-                    force_download=force_download and unreachable is None,
-                    allow_patterns=list(files),
-                )
-            )
+            offline = local_files_only or silence is not None
+            folder = fetch(offline, force_download and not offline)
     except ZooError as error:
-        if unreachable is not None and isinstance(error.__cause__, LocalEntryNotFoundError):
-            raise ZooError(f"{what} is not in the cache, and {unreachable}.") from error
+        if silence is not None and isinstance(error.__cause__, LocalEntryNotFoundError):
+            raise ZooError(f"{what} is not in the cache, and {silence}.") from error
         raise
-    _verify_download(folder, what)
-    return folder
+    return _verified(folder, what)
 
 
 def list_files(
@@ -183,16 +192,14 @@ def _digest(path: Path, state: hashlib._Hash) -> str:
     return state.hexdigest()
 
 
-def _why_unreachable(
+def _why_silent(
     what: str, repo_id: str, revision: str | None, token: str | bool | None
 ) -> str | None:
     """Asks for the revision; what keeps the hub from answering, or ``None`` if it answers.
 
-    A repository or revision that the hub does not have or show is an error. It is not asked for a
-    commit, which never changes: the client takes that from the cache by itself.
+    Raises:
+        ZooError: If it answers that there is no such repository or revision, or shows it not.
     """
-    if revision is not None and COMMIT.fullmatch(revision):
-        return None
     try:
         with hub_errors(what, token):
             HfApi(token=token).model_info(repo_id, revision=revision, timeout=TIMEOUT)
@@ -210,7 +217,7 @@ def _why_unreachable(
     return None
 
 
-def _verify_download(folder: Path, what: str) -> None:
+def _verified(folder: Path, what: str) -> Path:
     """Compares what is in the cache with the checksums under whose names it is kept there.
 
     The client compares sizes only. What is damaged is removed, so that the next try fetches it.
@@ -231,6 +238,7 @@ def _verify_download(folder: Path, what: str) -> None:
             f"{what}: {names} arrived damaged (the checksum is not the hub's) and was removed from "
             "the cache; try again."
         )
+    return folder
 
 
 def _refusal(error: HfHubHTTPError) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
@@ -96,7 +97,7 @@ class StageSwitch(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Warns if the training was too short for all stages."""
         module = cast("ZooModule", pl_module)
-        if module.stage_index + 1 < len(module.training_stages) and not trainer.fast_dev_run:
+        if module.stage_index + 1 < len(module.training_stages) and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             ends = list(accumulate(s.steps or 0 for s in module.training_stages))
             rank_zero_warn(
                 f"Training ended at step {trainer.global_step}, in stage '{module.stage.name}'; "
@@ -112,7 +113,7 @@ class StageSwitch(Callback):
             strategy.model = module
             strategy.configure_ddp()
         strategy.setup_optimizers(trainer)
-        for callback in trainer.callbacks:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
             _forget_best(callback)
         rank_zero_info(f"Stage '{module.stage.name}' begins at step {trainer.global_step}.")
 
@@ -120,7 +121,8 @@ class StageSwitch(Callback):
 def _forget_best(callback: Any) -> None:
     """Starts the search for the best anew: stages may not be comparable by the same metric."""
     if isinstance(callback, ModelCheckpoint):
-        callback.best_model_score = callback.kth_value = callback.current_score = None
+        callback.best_model_score = callback.current_score = None
+        callback.kth_value = torch.tensor(torch.inf if callback.mode == "min" else -torch.inf)
         callback.best_k_models = {}
         callback.best_model_path = callback.kth_best_model_path = ""
     elif isinstance(callback, EarlyStopping):

@@ -316,10 +316,15 @@ def test_grey_levels_stay_grey_levels(tmp_path):
     known = sample["mask"][0].numpy()
     np.testing.assert_array_equal(known, grey > 0)
     np.testing.assert_array_equal(sample["depth"][0].numpy()[known], grey[known])
-    # Bright is near: the unknown corner is filled from the darker side, its row's right edge.
-    np.testing.assert_array_equal(sample["depth"][0, :6, 0], grey[:6, 8])
     assert sample["report_scale"] == 1
     assert sample["name"] == "02"
+
+
+def test_grey_levels_are_filled_from_the_darker_side():
+    grey = np.array([[200, 0, 50], [50, 0, 200]], np.float32)  # bright is near
+    scene = Scene.from_frame(Frame("grey", np.zeros((2, 3, 3), np.float32), grey, metric=False), 1)
+    assert scene.depth[:, 1].tolist() == [50, 50]
+    assert not scene.mask[:, 1].any()
 
 
 def test_scene_folders_are_in_metres(tmp_path):
@@ -348,6 +353,8 @@ def test_rgbdd_real_is_the_sensors_map_at_the_guides_size(tmp_path):
     enlarged = np.asarray(Image.fromarray(lr).resize((64, 48), Image.BICUBIC))
     inside = np.s_[16:]  # rows whose kernel does not reach the hole
     np.testing.assert_allclose(sample["lr_depth"][0][inside], enlarged[inside], atol=1e-5)
+    beside = np.s_[:8, :16]  # the hole does not bleed into the wall beside it, at 2.5 m and more
+    assert sample["lr_depth"][0][beside][known[beside]].min() > 2.4
     noisy = ready("test", dataset="rgbdd", root=root, **SENSOR | {"degradation": "noisy"})
     difference = noisy.datasets["test"][0]["lr_depth"] - sample["lr_depth"]
     assert difference.std() > 0.2
@@ -623,6 +630,7 @@ def predicted(inputs: list[str] | str, **options) -> list[dict]:
         ([("a_lr_depth.npy", "a_color.png"), ("b_Depth.tif", "b_RGB.png")], "*", ["a", "b"]),
         ([("s/depth.png", "s/photo.jpg")], "s/*", ["s"]),
         ([("s/depth.png", "s/rgb.jpg"), ("t/depth.png", "t/rgb.jpg")], "*/*", ["s", "t"]),
+        ([("s/0_depth.png", "s/photo.jpg"), ("t/depth.png", "t/0.jpg")], "*/*", ["s", "t"]),
         ([("s/0_lr.png", "s/0.jpg"), ("t/0_lr.png", "t/0.jpg")], "*/*", ["s_0", "t_0"]),
         ([("depth/0.png", "rgb/0.png"), ("depth/1.png", "rgb/1.png")], "*/*", ["0", "1"]),
     ],
@@ -637,6 +645,8 @@ def test_inputs_are_paired_by_name(tmp_path, files, pattern, names):
         assert sample["index"] == index
         np.testing.assert_allclose(sample["lr_depth"][0], layouts.depth_m(index, 6, 8), atol=6e-4)
         assert sample["guide"].shape == (3, 48, 64)
+        blue = 255 * float(sample["guide"][2].mean())
+        assert blue == pytest.approx(15 * index, abs=5)  # of the same index as its depth
 
 
 def test_inputs_in_metres(tmp_path):

@@ -117,7 +117,9 @@ def test_cross_entropy_is_smallest_at_the_label_and_gives_the_residual():
     label = soft_label(residual + 0.5, uniform_centers(4))
     right = bins_around_zero(label.clamp_min(1e-12).log())
     entropy = -(label * label.clamp_min(1e-12).log()).sum(dim=1).mean()
-    assert bin_cross_entropy(right, residual, mask).item() == pytest.approx(entropy.item(), rel=1e-5)
+    assert bin_cross_entropy(right, residual, mask).item() == pytest.approx(
+        entropy.item(), rel=1e-5
+    )
     assert bin_cross_entropy(bins_around_zero(torch.zeros(1, 4, 1, 2)), residual, mask) > entropy
     torch.testing.assert_close(expected_residual(right)[0], residual)
 

@@ -19,7 +19,9 @@ def batch(count=3, height=30, width=26, seed=0):
 def naive(pred, target, mask, scale):
     """The protocol, image by image and pixel by pixel."""
     rmse, mae, edge, delta, squares = [], [], [], [], []
-    for p, t, m, s in zip(pred[:, 0].numpy(), target[:, 0].numpy(), mask[:, 0].numpy(), scale):
+    for p, t, m, s in zip(
+        pred[:, 0].numpy(), target[:, 0].numpy(), mask[:, 0].numpy(), scale, strict=True
+    ):
         height, width = t.shape
         jumps = [
             (y, x)
@@ -129,7 +131,7 @@ def test_near_edges_reaches_four_pixels_and_needs_known_neighbours():
     assert not near_edges(depth.masked_fill(~known, float("nan")), known).any()
 
 
-def test_a_collection_updates_once(monkeypatch):
+def test_a_collection_updates_once():
     metrics = MetricCollection(depth_metrics())
     data = batch()
     metrics.update(*data)

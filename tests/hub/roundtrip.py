@@ -14,6 +14,7 @@ from zoo.base import ZooModule
 from zoo.check import check
 from zoo.hub import flatten, reference_output
 from zoo.publish import publish
+from zoo.remote import sha256
 
 REPO = "org/model"
 TRAINING = {
@@ -53,6 +54,7 @@ def write_record(model: ZooModule, folder: Path, checkpoint: Path, **changes) ->
         "split": "test",
         "seed": 7,
         "checkpoint": str(checkpoint),
+        "checkpoint_sha256": sha256(checkpoint),
         "devices": 1,
         "training": {"seconds": 12.5, "steps": 10, "epochs": 1, "peak_rss_mib": 800.0},
         "hardware": "2 CPU cores, x86_64",
@@ -74,6 +76,12 @@ def write_run(model: ZooModule, root: Path) -> Path:
     write_record(model, folder, path)
     (folder / "training.yaml").write_text(yaml.safe_dump(TRAINING))
     return path
+
+
+def retrain(model: ZooModule, checkpoint: Path) -> None:
+    """Replaces the weights of a run, and tests them."""
+    write_checkpoint(model, checkpoint)
+    write_record(model, checkpoint.parents[1], checkpoint)
 
 
 def outputs(model: ZooModule) -> dict[str, torch.Tensor]:

@@ -13,7 +13,16 @@ from zoo import DegBins
 from zoo.errors import ZooError
 from zoo.publish import build, publish, upload, without_secrets
 
-from .roundtrip import REPO, roundtrip, same, tiny, write_checkpoint, write_record, write_run
+from .roundtrip import (
+    REPO,
+    retrain,
+    roundtrip,
+    same,
+    tiny,
+    write_checkpoint,
+    write_record,
+    write_run,
+)
 from .server import TOKEN, Hub
 
 FILES = [
@@ -66,7 +75,7 @@ def test_no_licence_no_push(hub: Hub, ckpt: Path):
 
 
 def test_a_checkpoint_without_test_run_is_refused(hub: Hub, ckpt: Path):
-    last = write_checkpoint(tiny(), ckpt.with_name("last.ckpt"))  # the run tested the best one
+    last = write_checkpoint(tiny(tile=512), ckpt.with_name("last.ckpt"))  # not the tested one
     with pytest.raises(ZooError, match=r"no recorded test run of .*run 'zoo test --ckpt_path"):
         push(last)
     assert not hub.requests
@@ -75,13 +84,28 @@ def test_a_checkpoint_without_test_run_is_refused(hub: Hub, ckpt: Path):
     assert not ModelCard(hub.files(REPO)["README.md"].decode()).data.eval_results
 
 
-def test_a_later_zoo_test_of_the_checkpoint_counts(ckpt: Path, tmp_path: Path):
-    last = write_checkpoint(tiny(), ckpt.with_name("last.ckpt"))
-    beside = ckpt.parents[2] / "version_1"
-    metrics = {"test_rmse": 0.5}
-    write_record(tiny(), beside, last, date="2026-02-01T00:00:00+00:00", metrics=metrics)
-    build(DegBins, last, tmp_path / "built", repo_id=REPO, license="mit")
-    assert json.loads((tmp_path / "built/metrics.json").read_text())["metrics"] == metrics
+def test_the_last_of_several_tests_counts(ckpt: Path, tmp_path: Path):
+    for month in ("03", "02"):
+        folder = ckpt.parents[2] / f"version_{month}"
+        date, metrics = f"2026-{month}-01T00:00:00+00:00", {"test_rmse": float(month)}
+        write_record(tiny(), folder, ckpt, date=date, metrics=metrics)
+    build(DegBins, ckpt, tmp_path / "built", repo_id=REPO, license="mit")
+    record = json.loads((tmp_path / "built/metrics.json").read_text())
+    assert record["metrics"] == {"test_rmse": 3.0}
+
+
+def test_a_test_of_a_checkpoint_from_elsewhere_is_found(tmp_path: Path):
+    """`zoo test` leaves its record below the working folder."""
+    path = write_checkpoint(tiny(), tmp_path / "mail" / "attached.ckpt")
+    write_record(tiny(), Path("runs/degbins/version_4"), path)
+    build(DegBins, path, tmp_path / "built", repo_id=REPO, license="mit")
+
+
+def test_the_test_of_other_weights_in_the_same_file_does_not_count(ckpt: Path):
+    """A run that goes on overwrites `last.ckpt`."""
+    write_checkpoint(tiny(bins=5), ckpt)
+    with pytest.raises(ZooError, match="no recorded test run"):
+        push(ckpt)
 
 
 def test_a_record_of_another_class_does_not_count(ckpt: Path):
@@ -147,9 +171,7 @@ def test_paths_and_secrets_in_plain_data():
     }
 
 
-def test_weights_that_do_not_come_back_are_not_published(
-    hub: Hub, ckpt: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_weights_that_do_not_come_back_are_not_published(hub: Hub, ckpt: Path):
     class Restless(DegBins):
         """Gives something else each time, whatever its weights."""
 
@@ -159,7 +181,7 @@ def test_weights_that_do_not_come_back_are_not_published(
             Restless.calls += 1
             return {"depth": super().forward(lr_depth, guide)["depth"] + Restless.calls}
 
-    monkeypatch.setattr(Restless, "__name__", "DegBins")
+    Restless.__name__ = "DegBins"
     with pytest.raises(ZooError, match="output differs"):
         publish(Restless, ckpt, REPO, license="mit")
     assert not hub.requests
@@ -184,7 +206,7 @@ def test_a_second_push_of_the_same_makes_no_commit_and_no_tag(hub: Hub, ckpt: Pa
 def test_new_weights_are_version_two_and_the_first_stays(hub: Hub, ckpt: Path):
     first = push(ckpt)
     hub.put(REPO, {"LICENSE": b"added on the hub"})
-    write_checkpoint(tiny(bins=5), ckpt)
+    retrain(tiny(bins=5), ckpt)
     (ckpt.parents[1] / "figures" / "test_depth.png").unlink()
     second = push(ckpt)
     assert (second.tag, second.new) == ("v2", True)
@@ -225,7 +247,7 @@ def test_a_wrong_repository_name_is_refused_before_anything(hub: Hub, ckpt: Path
 def online(hub: Hub, ckpt: Path):
     """A repository with an older version."""
     push(ckpt)
-    write_checkpoint(tiny(bins=5), ckpt)
+    retrain(tiny(bins=5), ckpt)
     hub.requests.clear()
     return hub
 

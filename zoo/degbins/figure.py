@@ -38,16 +38,16 @@ def comparison(
     """
     unit = UNITS.get(report_scale, "reported unit")
     masked = torch.where(known, truth, torch.nan)
-    low, high = np.nanpercentile(masked, (1, 99)) * report_scale
+    low, high = np.nanpercentile(masked.numpy(), (1, 99)) * report_scale
     errors = [(d - masked).abs() * report_scale for d in (bicubic, depth)]
-    worst = float(np.nanpercentile(errors[0], 99))
+    worst = float(np.nanpercentile(errors[0].numpy(), 99))
     lr_known = torch.where(lr_depth > 0, lr_depth, torch.nan)
 
     figure = Figure(figsize=(16, 6.5), layout="constrained")
     figure.suptitle(title)
     axes = figure.subplots(2, 4)
     rmse = [float(e[known].square().mean().sqrt()) for e in errors]
-    axes[0, 0].imshow(guide.permute(1, 2, 0).clamp(0, 1))
+    axes[0, 0].imshow(guide.permute(1, 2, 0).clamp(0, 1).numpy())
     axes[0, 0].set_title("guide")
     for axis, name, image in zip(
         axes[0, 1:],
@@ -55,7 +55,7 @@ def comparison(
         (lr_known, depth, masked),
         strict=True,
     ):
-        shown = axis.imshow(image * report_scale, vmin=low, vmax=high, cmap="viridis")
+        shown = axis.imshow((image * report_scale).numpy(), vmin=low, vmax=high, cmap="viridis")
         axis.set_title(name)
     figure.colorbar(shown, ax=axes[0, 1:], label=f"depth ({unit})", shrink=0.9)
     axes[1, 0].axis("off")
@@ -69,7 +69,7 @@ def comparison(
         (*errors, std * report_scale),
         strict=True,
     ):
-        shown = axis.imshow(image, vmin=0, vmax=worst, cmap="magma")
+        shown = axis.imshow(image.numpy(), vmin=0, vmax=worst, cmap="magma")
         axis.set_title(name)
     figure.colorbar(shown, ax=axes[1, 1:], label=f"error ({unit})", shrink=0.9)
     for axis in axes.flat:

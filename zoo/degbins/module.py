@@ -173,9 +173,7 @@ class DegBins(ZooModule):
         stages = [low + extent * stage for stage in stages]
         return {"depth": stages[-1], "std": extent * std, "stages": stages}
 
-    def _upsample(
-        self, lr_depth: Tensor, size: tuple[int, int]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _upsample(self, lr_depth: Tensor, size: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
         """D_up in normalised depth, and the minimum and extent (at least 0.1 m) that undo it."""
         low, extent = depth_range(lr_depth)
         d_up = bicubic_upsample(fill_unknown(lr_depth), size)
@@ -201,7 +199,7 @@ class DegBins(ZooModule):
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
         """Updates the errors."""
-        out = self(batch["lr_depth"], batch["guide"])
+        out: dict[str, Any] = self(batch["lr_depth"], batch["guide"])
         self.val_metrics.update(out["depth"], batch["depth"], batch["mask"], batch["report_scale"])
         return out
 

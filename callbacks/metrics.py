@@ -19,6 +19,7 @@ from lightning import Callback, LightningModule, Trainer
 from zoo._version import __version__
 from zoo.atomic import write_json
 from zoo.datamodules import ZooDataModule
+from zoo.remote import sha256
 from zoo.reproducible import global_seed
 
 
@@ -64,12 +65,18 @@ class MetricsRecord(Callback):
             "data": data.describe() if isinstance(data, ZooDataModule) else None,
             "split": "test",
             "seed": global_seed(),
-            "checkpoint": trainer.ckpt_path and str(trainer.ckpt_path),
+            **_checkpoint(trainer.ckpt_path),
             "devices": trainer.world_size,
             "training": self.training or None,
             **provenance(),
         }
         write_json(folder / "metrics.json", record)
+
+
+def _checkpoint(path: str | Path | None) -> dict[str, str | None]:
+    """The checkpoint that was tested, with its hash, by which a push knows its own record."""
+    digest = sha256(Path(path)) if path is not None and Path(path).is_file() else None
+    return {"checkpoint": str(path) if path else None, "checkpoint_sha256": digest}
 
 
 def peak_memory() -> dict[str, float]:

@@ -24,6 +24,7 @@ from zoo.checkpoint import read_checkpoint
 from zoo.cli.configs import import_classes, resolve_config_paths
 from zoo.cli.messages import explain
 from zoo.errors import ZooError
+from zoo.hub import PublishedCheckpointIO, is_published, read_published
 
 RUNS = "runs"  # where run folders go, below trainer.default_root_dir or the working folder
 
@@ -136,7 +137,7 @@ class ZooCLI(LightningCLI):
         path = options.ckpt_path
         if path in ("best", "last", "hpc", "registry"):
             return
-        checkpoint = read_checkpoint(path)
+        checkpoint = read_published(path) if is_published(path) else read_checkpoint(path)
         model = options.get("model")
         cls = checkpoint.get("zoo", {}).get("class")
         if model is not None and cls is not None and model.class_path.rpartition(".")[2] != cls:
@@ -199,6 +200,10 @@ class ZooCLI(LightningCLI):
             board = TensorBoardLogger(f"{root}/{RUNS}", name=self._method_name())
             table = CSVLogger(f"{root}/{RUNS}", name=self._method_name(), version=board.version)
             options["logger"] = [board, table]
+        if is_published(self._get(self.config, "ckpt_path") or ""):
+            plugins = options.get("plugins") or []
+            plugins = plugins if isinstance(plugins, list) else [plugins]
+            options["plugins"] = [*plugins, PublishedCheckpointIO()]
         given = options.get("callbacks") or []
         given = given if isinstance(given, list) else [given]
         options["callbacks"] = [*given, *self._default_callbacks(options, given)]

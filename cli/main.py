@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from zoo._version import __version__
+from zoo.cli.hub import COMMANDS as HUB
 from zoo.errors import ZooError, did_you_mean
 
 RUN = {
@@ -27,6 +28,9 @@ Run a method (LightningCLI; 'zoo fit --help' shows every option):
 
 Look around:
 {chr(10).join(f"  {name:<10}{text}" for name, text in CATALOG.items())}
+
+Publish:
+{chr(10).join(f"  {name:<10}{text}" for name, text in HUB.items())}
 
   zoo fit --config zoo/degbins.yaml     trains on the data that comes with the package
   zoo --version
@@ -57,8 +61,12 @@ def main(args: Sequence[str] | None = None) -> None:
             from zoo.cli.catalog import run as run_catalog
 
             run_catalog(arguments)
+        elif command in HUB:
+            from zoo.cli.hub import run as run_hub
+
+            run_hub(arguments)
         else:
-            hint = did_you_mean(command, [*RUN, *CATALOG])
+            hint = did_you_mean(command, [*RUN, *CATALOG, *HUB])
             raise ZooError(f"Unknown command '{command}'.{hint} See 'zoo --help'.")
     except ZooError as error:
         sys.exit(f"zoo: {error}")

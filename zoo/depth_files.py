@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from zoo.errors import ZooError, did_you_mean
 
@@ -142,7 +142,9 @@ def channels_and_size(path: Path) -> tuple[int, tuple[int, int]]:
         else:
             with Image.open(path) as image:
                 one = image.mode in (*_ONE_CHANNEL, "1", "LA")
-                shape = (image.height, image.width, 1 if one else 3)
+                turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+                size = image.size if turned else image.size[::-1]
+                shape = (*size, 1 if one else 3)
     except (OSError, EOFError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ZooError(f"{path} cannot be read, it may be truncated: {error}.") from error
     if len(shape) not in (2, 3):
@@ -230,6 +232,7 @@ def describe(source: Source, otherwise: str) -> str:
 
 
 def _pil_pixels(image: Image.Image) -> NDArray[Any]:
+    image = ImageOps.exif_transpose(image)  # phones store how the camera was held
     if image.mode in ("1", "LA"):
         image = image.convert("L")
     elif image.mode not in _ONE_CHANNEL:

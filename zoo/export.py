@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,8 +111,8 @@ def _write_onnx(
     program: torch.export.ExportedProgram, what: Exportable, path: Path
 ) -> dict[str, Tensor]:
     try:
-        import onnxruntime
-        import onnxscript  # noqa: F401  (PyTorch's converter imports it, and onnx)
+        import_module("onnxscript")  # PyTorch's converter needs it, and it needs onnx
+        onnxruntime = import_module("onnxruntime")
     except ImportError as error:
         raise missing_extra(str(error.name), "export") from error
     names = list(dict(flatten(program.module()(**what.inputs))))  # in the graph's order

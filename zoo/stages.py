@@ -101,8 +101,8 @@ class StageSwitch(Callback):
             ends = list(accumulate(s.steps or 0 for s in module.training_stages))
             rank_zero_warn(
                 f"Training ended at step {trainer.global_step}, in stage '{module.stage.name}'; "
-                f"'{module.training_stages[-1].name}' would have begun at step {ends[-2]}: raise max_epochs "
-                "or max_steps."
+                f"'{module.training_stages[-1].name}' would have begun at step {ends[-2]}: "
+                "raise max_epochs or max_steps."
             )
 
     def _enter(self, trainer: Trainer, module: ZooModule, index: int) -> None:

@@ -208,6 +208,15 @@ class GuidedDepthDataModule(ZooDataModule):
         self.eval_repeats = eval_repeats
         self.depth_unit = depth_unit
 
+    def describe(self) -> dict[str, Any]:
+        """Data set, scale and degradation, beside what the base class tells."""
+        return {
+            **super().describe(),
+            "dataset": self.dataset,
+            "scale": self.scale,
+            "degradation": self.degradation,
+        }
+
     def build(self, split: str) -> Dataset[Any]:
         """Returns the dataset of ``split``, after a look at the values of its first image.
 

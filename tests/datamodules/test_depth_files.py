@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
-from zoo.depth_files import check_pair, read_depth, read_image
+from zoo.depth_files import channels_and_size, check_pair, read_depth, read_image
 from zoo.errors import ZooError
 
 MM = np.array([[0, 1500], [2000, 65535]], np.uint16)
@@ -110,3 +110,12 @@ def test_pair_must_have_the_ratio():
     check_pair(depth, guide, 8, "here")
     with pytest.raises(ZooError, match=r"here: .*3x4.*scale=4 need a guide of 12x16, found 24x32"):
         check_pair(depth, guide, 4, "here")
+
+
+def test_a_photograph_is_read_as_the_camera_was_held(tmp_path):
+    photo = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
+    exif = photo.getexif()
+    exif[ExifTags.Base.Orientation] = 6  # held upright: to be turned clockwise
+    photo.save(tmp_path / "photo.png", exif=exif)
+    assert read_image(tmp_path / "photo.png").shape == (4, 2, 3)
+    assert channels_and_size(tmp_path / "photo.png") == (3, (4, 2))

@@ -37,8 +37,9 @@ def near_edges(depth: Tensor, mask: Tensor) -> Tensor:
         jump = (known & ((a - b).abs() > EDGE_JUMP * torch.minimum(a, b))).to(depth.dtype)
         for start in (0, 1):  # both pixels of the pair
             edges.narrow(dim, start, n).add_(jump)
-    dilated = F.max_pool2d(edges, 2 * EDGE_DISTANCE + 1, stride=1, padding=EDGE_DISTANCE)
-    return dilated > 0
+    side = 2 * EDGE_DISTANCE + 1  # along rows, then along columns: 18 comparisons, not 81
+    edges = F.max_pool2d(edges, (1, side), stride=1, padding=(0, EDGE_DISTANCE))
+    return F.max_pool2d(edges, (side, 1), stride=1, padding=(EDGE_DISTANCE, 0)) > 0
 
 
 class DepthError(Metric):

@@ -2,3 +2,4 @@
 from .figures import FigureSaver as FigureSaver
 from .metrics import MetricsRecord as MetricsRecord
 from .predictions import PredictionWriter as PredictionWriter
+from .push import PushToHub as PushToHub

@@ -137,6 +137,8 @@ class ZooCLI(LightningCLI):
         path = options.ckpt_path
         if path in ("best", "last", "hpc", "registry"):
             return
+        if is_published(path) and self.command == "fit":
+            raise ZooError(f"{path} has no optimiser's state to go on from: give a .ckpt file.")
         checkpoint = read_published(path) if is_published(path) else read_checkpoint(path)
         model = options.get("model")
         cls = checkpoint.get("zoo", {}).get("class")

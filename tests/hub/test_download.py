@@ -5,6 +5,7 @@ who use the hub; the numbers of the public threads stand beside the tests.
 """
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -132,6 +133,15 @@ def test_a_private_repository_needs_the_token(online: Hub, monkeypatch: pytest.M
     monkeypatch.delenv("HF_TOKEN")
     fails("No repository org/model, or it is private: give a token")
     assert same(zoo.from_pretrained(REPO, token=TOKEN), tiny())
+
+
+def test_a_damaged_copy_of_a_folder_is_not_loaded(built: Path, tmp_path: Path):
+    """A bit that changes no output of the reference, maybe, but the weights all the same."""
+    copy = Path(shutil.copytree(built, tmp_path / "copy"))
+    content = bytearray((copy / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(content)
+    fails(r"model\.safetensors was changed or damaged", copy)
 
 
 # ---- Without the hub -------------------------------------------------------------------------

@@ -30,6 +30,31 @@ def known_depth(depth: Tensor) -> Tensor:
     return depth.isfinite() & (depth > 0)
 
 
+def nearest_known(depth: Tensor, known: Tensor) -> Tensor:
+    """:func:`fill_unknown` in operations that a graph can hold, for export.
+
+    The squared distance separates: first the nearest known row of each column, then the column.
+
+    Args:
+        depth: 0 or NaN where unknown. Shape: (B, 1, h, w).
+        known: Where it is known. Same shape, bool.
+
+    Returns:
+        Known everywhere. Shape: (B, 1, h, w).
+    """
+    height, width = depth.shape[-2:]
+    far = float(2 * (height + width)) ** 2
+    y = torch.arange(height, device=depth.device)
+    x = torch.arange(width, device=depth.device)
+    rows = (y[:, None] - y).square().float()[None, None, :, :, None]  # (1, 1, h, h', 1)
+    cost, row = (rows + far * (~known).float()[:, :, None]).min(dim=3)  # (B, 1, h, w)
+    columns = (x[:, None] - x).square().float()[None, None, None]  # (1, 1, 1, w, w')
+    column = (columns + cost[:, :, :, None]).argmin(dim=-1)  # (B, 1, h, w)
+    row = row.gather(3, column)
+    filled = depth.nan_to_num().flatten(2).gather(2, (row * width + column).flatten(2))
+    return filled.view_as(depth) * known.any(dim=(2, 3), keepdim=True)
+
+
 def fill_unknown(depth: Tensor) -> Tensor:
     """Gives unknown pixels the depth of the nearest known one.
 
@@ -40,6 +65,8 @@ def fill_unknown(depth: Tensor) -> Tensor:
         Known everywhere; an image without any known pixel becomes 0. Shape: (B, 1, h, w).
     """
     known = known_depth(depth)
+    if torch.compiler.is_exporting():
+        return nearest_known(depth, known)
     if bool(known.all()):
         return depth
     depth = depth.masked_fill(~known, 0)

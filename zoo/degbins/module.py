@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MAX_WIDENING = 3.0  # of a training crop's range of depth
+
+
 @dataclass(frozen=True)
 class DepthPrediction:
     """Depth of one image.
@@ -185,9 +188,18 @@ class DegBins(ZooModule):
         """Reconstruction of every stage, degradation, and cross-entropy if wanted."""
         depth, mask = batch["depth"], batch["mask"]
         d_up, low, extent = self._upsample(batch["lr_depth"], depth.shape[-2:])
+        # A crop shows a part of its image's range. In a wider range, its noise and its steps are as
+        # small as they will be in whole images.
+        wider = MAX_WIDENING ** torch.rand_like(extent)
+        below = (wider - 1) * extent * torch.rand_like(extent)
+        d_up = (d_up * extent + below) / (extent * wider)
+        low, extent = low - below, extent * wider
         target = (depth - low) / extent
         out: DegBinsOutput = self.network(d_up, batch["guide"], return_aux=True)
-        loss = reconstruction_loss([d_up + r for r in out.residuals], target, mask)
+        # Errors count in metres, so that the noise of flat crops does not outweigh true edges.
+        weight = extent / extent.mean()
+        stages = [weight * (d_up + residual) for residual in out.residuals]
+        loss = reconstruction_loss(stages, weight * target, mask)
         if out.kernels is not None:
             blurred = degradation_loss(out.kernels, d_up + out.residuals[-1], d_up)
             loss = loss + self.deg_weight * blurred
@@ -255,6 +267,12 @@ class DegBins(ZooModule):
         """Writes ``<name>.png`` in millimetres, 16 bits, and ``<name>.npy`` in metres."""
         result = DepthPrediction(prediction["depth"].numpy(), prediction["std"].numpy())
         return [result.save(path.with_name(f"{path.name}{s}")) for s in (".png", ".npy")]
+
+    def exportable(self) -> Any:
+        """What ``zoo export`` writes."""
+        from zoo.degbins.export import exportable
+
+        return exportable(self)
 
     def example_inputs(self) -> dict[str, Tensor]:
         """A ramp with a step in depth under a guide with the same edge."""

@@ -5,10 +5,15 @@ pixel it is the mean of a distribution over K bins, whose range and probabilitie
 embedding of the local degradation. S stages repeat this, each with narrower bins around the
 estimate of the stage before.
 
-Notation, all depths normalised to about 0..1 per image:
+Notation:
     D_up  upsampled low-resolution depth           R_s  residual after stage s, R_0 = 0
     F     features of the backbone, C channels     D_s  = D_up + R_s
     e_s   degradation embedding, E channels        l_s, h_s  half-widths of the bins' range
+
+Inside, depth is relative to its surroundings: less their mean and divided by four times their
+standard deviation, so about -1/2..1/2. Depth normalised by the range of the whole image, as is
+usual, leaves blur and noise a few hundredths wide, and training stays at plain upsampling for
+hundreds of steps; and a crop has another range than its image.
 
 Reference:
     The paper's abstract names the parts; its full text was not at hand. The rest follows DORNet
@@ -25,6 +30,8 @@ from torch.nn import functional as F
 
 from zoo.errors import ZooError, did_you_mean
 
+WINDOW = 16  # radius of a pixel's surroundings, pixels
+MIN_STD = 0.02  # added to their standard deviation in quadrature, of the image's range
 PATCH = 4  # the backbone works on pixel blocks of this side
 KERNEL_SIZE = 5  # side of the predicted blur kernels, pixels
 MIN_BIN_WIDTH = 1e-3  # of the range, before renormalising (AdaBins, section 3.2)
@@ -50,7 +57,7 @@ class StageBins(NamedTuple):
 
 
 class DegBinsOutput(NamedTuple):
-    """What the network returns, in normalised depth.
+    """What the network returns, in the unit of its input.
 
     Attributes:
         residuals: R_1 .. R_S, float32; the estimate is D_up + R_S. Shape of each: (B, 1, H, W).
@@ -116,23 +123,35 @@ def expected_residual(bins: StageBins) -> tuple[Tensor, Tensor]:
     return residual, extent * variance.clamp_min(1e-12).sqrt()
 
 
-def local_statistics(depth: Tensor) -> Tensor:
-    """Depth (less its middle, 0.5) with its 3x3 mean and standard deviation.
+def local_moments(x: Tensor, radius: int, min_std: float) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over a square window, at borders over the part inside.
 
     Args:
-        depth: Normalised depth. Shape: (B, 1, H, W).
+        x: Shape: (B, C, H, W).
+        radius: Of the window, pixels.
+        min_std: Added in quadrature to the standard deviation.
 
     Returns:
-        The three maps. Shape: (B, 3, H, W).
+        Both, the latter positive. Shape of each: (B, C, H, W).
     """
+    side = 2 * radius + 1
+    moments = torch.cat([x, x.square()], dim=1)
+    for size, padding in (((side, 1), (radius, 0)), ((1, side), (0, radius))):
+        moments = F.avg_pool2d(moments, size, stride=1, padding=padding, count_include_pad=False)
+    mean, square = moments.chunk(2, dim=1)
+    return mean, ((square - mean.square()).clamp_min(0) + min_std**2).sqrt()
 
-    def mean3(x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
 
-    depth = depth - 0.5
-    mean = mean3(depth)
-    std = (mean3(depth.square()) - mean.square()).clamp_min(1e-8).sqrt()
-    return channels_last(torch.cat([depth, mean, std], dim=1))
+def conv3x3(in_channels: int, out_channels: int, bias: bool = True) -> nn.Conv2d:
+    """A convolution with He's initialisation, under which signals keep their size.
+
+    Under PyTorch's own they shrink by layers, and the constant biases drown them.
+    """
+    conv = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=bias)
+    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+    if conv.bias is not None:
+        nn.init.zeros_(conv.bias)
+    return conv
 
 
 class Pointwise(nn.Linear):
@@ -142,7 +161,7 @@ class Pointwise(nn.Linear):
         in_channels: Of the map that comes.
         out_channels: Of the map that goes.
         bias: Add one.
-        zero: Start at zero instead of at random.
+        zero: Start at zero, so that the network starts as plain upsampling; else as He's.
     """
 
     def __init__(
@@ -151,6 +170,9 @@ class Pointwise(nn.Linear):
         super().__init__(in_channels, out_channels, bias)
         if zero:
             nn.init.zeros_(self.weight)
+        else:
+            nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
+        if bias:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -178,8 +200,8 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, width: int, attention: bool) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(width, width, 3, padding=1)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv1 = conv3x3(width, width)
+        self.conv2 = conv3x3(width, width)
         self.attention = ChannelAttention(width) if attention else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -199,17 +221,17 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         lifted = channels // 2
-        self.depth_stem = nn.Conv2d(PATCH**2, width, 3, padding=1)
-        self.guide_stem = nn.Conv2d(3 * PATCH**2, width, 3, padding=1) if guide else None
+        self.depth_stem = conv3x3(PATCH**2, width)
+        self.guide_stem = conv3x3(3 * PATCH**2, width) if guide else None
         self.fuse = Pointwise(2 * width if guide else width, width)
         self.blocks = nn.Sequential(*(ResidualBlock(width, attention) for _ in range(blocks)))
         self.lift = Pointwise(width, lifted * PATCH**2)
-        self.out = nn.Conv2d(lifted + (4 if guide else 1), channels, 3, padding=1)
+        self.out = conv3x3(lifted + (4 if guide else 1), channels)
 
     def forward(self, d_up: Tensor, guide: Tensor | None) -> Tensor:
         """Shape: (B, 1, H, W) and (B, 3, H, W) to (B, C, H, W)."""
         height, width = d_up.shape[-2:]
-        x = d_up - 0.5
+        x = d_up
         if self.guide_stem is not None:
             if guide is None:
                 raise ZooError("This network was built with a guide; forward needs it.")
@@ -235,19 +257,20 @@ class DegradationEmbedding(nn.Module):
 
     def __init__(self, channels: int, embed_channels: int) -> None:
         super().__init__()
-        self.on_features = nn.Conv2d(channels, embed_channels, 3, padding=1)
-        self.on_estimate = nn.Conv2d(1, embed_channels, 3, padding=1, bias=False)
-        self.on_lr = nn.Conv2d(3, embed_channels, 3, padding=1)
+        self.on_features = conv3x3(channels, embed_channels)
+        self.on_estimate = conv3x3(1, embed_channels, bias=False)
+        self.on_lr = conv3x3(3, embed_channels)
         self.on_difference = Pointwise(embed_channels, embed_channels)
         self.on_product = Pointwise(embed_channels, embed_channels, bias=False)
 
     def prepare(self, features: Tensor, d_up: Tensor) -> tuple[Tensor, Tensor]:
         """conv3x3(F) and e_lr. Shape of each: (B, E, H, W)."""
-        return self.on_features(features), F.gelu(self.on_lr(local_statistics(d_up)))
+        lr = torch.cat([d_up, *local_moments(d_up, radius=1, min_std=1e-4)], dim=1)  # (B, 3, H, W)
+        return self.on_features(features), F.gelu(self.on_lr(channels_last(lr)))
 
     def forward(self, from_features: Tensor, e_lr: Tensor, estimate: Tensor) -> Tensor:
         """e_s from what :meth:`prepare` gave and D_{s-1}. Shape: (B, E, H, W)."""
-        estimate = channels_last(estimate - 0.5).to(from_features.dtype)
+        estimate = channels_last(estimate).to(from_features.dtype)
         e_hr = F.gelu(from_features + self.on_estimate(estimate))
         embedding: Tensor = self.on_difference(e_hr - e_lr) + self.on_product(e_hr * e_lr)
         return embedding
@@ -400,7 +423,7 @@ class AdditiveHead(nn.Module):
         hidden = max(1, round((parameters / stages - 1) / per_hidden))
         self.stages = nn.ModuleList(
             nn.Sequential(
-                nn.Conv2d(channels + 1, hidden, 3, padding=1),
+                conv3x3(channels + 1, hidden),
                 nn.GELU(),
                 Pointwise(hidden, 1, zero=True),
             )
@@ -411,7 +434,7 @@ class AdditiveHead(nn.Module):
         """From F (B, C, H, W) and D_up (B, 1, H, W) to R_1 .. R_S; there is nothing auxiliary."""
         residuals = [torch.zeros_like(d_up, dtype=torch.float32)]
         for stage in self.stages:
-            estimate = channels_last(d_up + residuals[-1] - 0.5).to(features.dtype)
+            estimate = channels_last(d_up + residuals[-1]).to(features.dtype)
             step = stage(torch.cat([features, estimate], dim=1))
             residuals.append(residuals[-1] + step.float())
         return DegBinsOutput(residuals[1:])
@@ -426,7 +449,7 @@ class DegBinsNet(nn.Module):
         blocks: N, residual blocks.
         stages: S.
         bins: K of each stage.
-        range_init: rho_1, half-width of the first stage's range in normalised depth.
+        range_init: rho_1, half-width of the first stage's range in units of relative depth.
         range_ratio: q, factor of the half-width from stage to stage.
         range_kappa: kappa, the degradation scales half-widths by exp(-kappa) .. exp(kappa).
         head: "bins", or "additive" for a plain regression of the same size, the baseline.
@@ -503,5 +526,12 @@ class DegBinsNet(nn.Module):
         Returns:
             See :class:`DegBinsOutput`.
         """
-        output: DegBinsOutput = self.head(self.backbone(d_up, guide), d_up, return_aux)
-        return output
+        mean, std = local_moments(d_up, WINDOW, MIN_STD)
+        unit = 4 * std
+        relative = (d_up - mean) / unit
+        out: DegBinsOutput = self.head(self.backbone(relative, guide), relative, return_aux)
+        return out._replace(
+            residuals=[unit * residual for residual in out.residuals],
+            std=unit * out.std if out.std is not None else None,
+            bins=[bins._replace(low=unit * bins.low, high=unit * bins.high) for bins in out.bins],
+        )

@@ -20,13 +20,16 @@ def tile_starts(size: int, tile: int, overlap: int) -> list[int]:
 
 
 def ramp(length: int, overlap: int, first: bool, last: bool, like: Tensor) -> Tensor:
-    """Weights along a tile: 1, but rising linearly from an inner border. Shape: (length,)."""
+    """Weights along a tile: 1, but towards an inner border falling linearly to 0.
+
+    They fall in the middle half of the overlap. The outer quarter, where a network sees least of
+    what surrounds the tile, is not used. Shape: (length,).
+    """
     position = torch.arange(length, device=like.device, dtype=torch.float32) + 0.5
     weight = torch.ones_like(position)
-    if not first:
-        weight = torch.minimum(weight, position / overlap)
-    if not last:
-        weight = torch.minimum(weight, (length - position) / overlap)
+    for inner, distance in ((not first, position), (not last, length - position)):
+        if inner:
+            weight = weight * (2 * distance / overlap - 0.5).clamp(0, 1)
     return weight
 
 
@@ -48,8 +51,8 @@ def tiled(
         d_up: Shape: (B, 1, H, W).
         guide: Shape: (B, 3, H, W).
         tile: Side of a tile in pixels, a multiple of 4 and more than twice ``overlap``.
-        overlap: Pixels that neighbours share, a multiple of 4; more than the reach of ``fn`` makes
-            tiles invisible.
+        overlap: Pixels that neighbours share, a multiple of 4; beyond four times the reach of
+            ``fn`` the tiles can't be told from the whole.
 
     Returns:
         The maps, put together. Shape of each: (B, C, H, W).

@@ -96,7 +96,7 @@ class DegBins(ZooModule):
     monitor: ClassVar[tuple[str, str]] = ("val_rmse", "min")
     optimizer_config: Mapping[str, Any] = {
         "class_path": "torch.optim.Adam",
-        "init_args": {"lr": 2e-3},
+        "init_args": {"lr": 1e-3},
     }
 
     def __init__(

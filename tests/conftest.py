@@ -7,6 +7,8 @@ import warnings
 import pytest
 import torch
 
+from .hub.fixture import hub as hub
+
 os.environ.setdefault("MPLBACKEND", "Agg")
 torch.set_num_threads(1)
 

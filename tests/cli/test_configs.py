@@ -105,6 +105,19 @@ def test_lightnings_own_monitors_work_from_yaml(tmp_path):
     main(["fit", *FAST[:-2], "--trainer.log_every_n_steps", "1", "--config", "c.yaml"])
 
 
+@pytest.mark.slow
+def test_an_offline_wandb_logger_keeps_both_configs(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    logger = {"class_path": "WandbLogger", "init_args": {"offline": True, "save_dir": "w"}}
+    (tmp_path / "w.yaml").write_text(yaml.safe_dump({"trainer": {"logger": logger}}))
+    main(["fit", *FAST, "--config", "w.yaml", "--model.width", "6"])
+    (saved,) = tmp_path.rglob("training.yaml")
+    assert yaml.safe_load(saved.read_text())["model"]["init_args"]["width"] == 6
+    assert list(tmp_path.glob("w/wandb/offline-run-*"))
+
+
 def test_advertising_tips_are_not_printed(capfd):
     main(["fit", *FAST])
     captured = capfd.readouterr()

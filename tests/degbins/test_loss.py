@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from zoo.degbins.bins import StageBins, adaptive_centers, expected_residual, uniform_centers
 from zoo.degbins.loss import (
     bin_cross_entropy,
     degradation_loss,
@@ -14,7 +15,6 @@ from zoo.degbins.loss import (
     reconstruction_loss,
     soft_label,
 )
-from zoo.degbins.network import StageBins, adaptive_centers, expected_residual, uniform_centers
 
 
 def image(*rows):

@@ -7,18 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from zoo.degbins.backbone import channels_last
+from zoo.degbins.bins import StageBins, adaptive_centers, expected_residual, uniform_centers
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
-from zoo.degbins.network import (
-    MIN_STD,
-    WINDOW,
-    DegBinsNet,
-    StageBins,
-    adaptive_centers,
-    channels_last,
-    expected_residual,
-    local_moments,
-    uniform_centers,
-)
+from zoo.degbins.network import MIN_STD, WINDOW, DegBinsNet, local_moments
 from zoo.degbins.tiling import tile_starts, tiled
 from zoo.errors import ZooError
 

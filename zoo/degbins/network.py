@@ -28,32 +28,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.degbins.backbone import Backbone, Pointwise, channels_last, conv3x3
+from zoo.degbins.bins import StageBins, adaptive_centers, expected_residual, uniform_centers
 from zoo.errors import ZooError, did_you_mean
 
 WINDOW = 16  # radius of a pixel's surroundings, pixels
 MIN_STD = 0.02  # added to their standard deviation in quadrature, of the image's range
-PATCH = 4  # the backbone works on pixel blocks of this side
 KERNEL_SIZE = 5  # side of the predicted blur kernels, pixels
-MIN_BIN_WIDTH = 1e-3  # of the range, before renormalising (AdaBins, section 3.2)
 HEADS = ("bins", "additive")
 BIN_WIDTHS = ("uniform", "adaptive")
-
-
-class StageBins(NamedTuple):
-    """The distribution of one stage: bin k of K is centred at low + (high - low) * centers[k].
-
-    Attributes:
-        logits: Unnormalised log-probabilities of the bins. Shape: (B, K, H, W).
-        low: Lower end R_{s-1} - l_s of the range, float32. Shape: (B, 1, H, W).
-        high: Upper end R_{s-1} + h_s of the range, float32. Shape: (B, 1, H, W).
-        centers: Increasing positions in 0..1 within the range, float32. Shape: (1, K, 1, 1) for
-            uniform widths, (B, K, H, W) for adaptive ones.
-    """
-
-    logits: Tensor
-    low: Tensor
-    high: Tensor
-    centers: Tensor
 
 
 class DegBinsOutput(NamedTuple):
@@ -76,53 +59,6 @@ class DegBinsOutput(NamedTuple):
     kernels: Tensor | None = None
 
 
-def channels_last(x: Tensor) -> Tensor:
-    """The same values with the channels of a pixel side by side, where convolutions are fastest."""
-    return x.to(memory_format=torch.channels_last)
-
-
-def uniform_centers(bins: int, device: torch.device | None = None) -> Tensor:
-    """Centres (k - 1/2) / K of K equal bins of 0..1. Shape: (1, K, 1, 1)."""
-    return ((torch.arange(bins, device=device) + 0.5) / bins).view(1, bins, 1, 1)
-
-
-def adaptive_centers(logits: Tensor) -> Tensor:
-    """Centres of bins whose widths are a softmax, per pixel (AdaBins, eq. 2 and 3).
-
-    Args:
-        logits: Scores of the widths. Shape: (B, K, H, W).
-
-    Returns:
-        Increasing centres in 0..1. Shape: (B, K, H, W).
-    """
-    widths = logits.softmax(dim=1) + MIN_BIN_WIDTH
-    widths = widths / widths.sum(dim=1, keepdim=True)
-    return widths.cumsum(dim=1) - 0.5 * widths
-
-
-def expected_residual(bins: StageBins) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the binned residual, without a tensor of bin values.
-
-    R_s = sum_k p_k c_k with c_k = low + (high - low) * t_k is low + (high - low) * sum_k p_k t_k.
-    Positions are taken from the middle of the range, so that uniform probabilities over equal bins
-    give that middle exactly.
-
-    Args:
-        bins: The distribution; its logits may be in half precision.
-
-    Returns:
-        Mean and standard deviation. Shape of each: (B, 1, H, W).
-    """
-    p = bins.logits.float().softmax(dim=1)  # half precision would show as steps in the depth
-    t = bins.centers - 0.5
-    # Products and sums rather than a matrix product, which may be rounded to TF32.
-    mean = (p * t).sum(dim=1, keepdim=True)
-    variance = (p * t.square()).sum(dim=1, keepdim=True) - mean.square()
-    extent = bins.high - bins.low
-    residual = 0.5 * (bins.low + bins.high) + extent * mean
-    return residual, extent * variance.clamp_min(1e-12).sqrt()
-
-
 def local_moments(x: Tensor, radius: int, min_std: float) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over a square window, at borders over the part inside.
 
@@ -140,110 +76,6 @@ def local_moments(x: Tensor, radius: int, min_std: float) -> tuple[Tensor, Tenso
         moments = F.avg_pool2d(moments, size, stride=1, padding=padding, count_include_pad=False)
     mean, square = moments.chunk(2, dim=1)
     return mean, ((square - mean.square()).clamp_min(0) + min_std**2).sqrt()
-
-
-def conv3x3(in_channels: int, out_channels: int, bias: bool = True) -> nn.Conv2d:
-    """A convolution with He's initialisation, under which signals keep their size.
-
-    Under PyTorch's own they shrink by layers, and the constant biases drown them.
-    """
-    conv = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=bias)
-    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
-    if conv.bias is not None:
-        nn.init.zeros_(conv.bias)
-    return conv
-
-
-class Pointwise(nn.Linear):
-    """conv1x1 as a matrix product, which on channels-last maps needs no copy.
-
-    Args:
-        in_channels: Of the map that comes.
-        out_channels: Of the map that goes.
-        bias: Add one.
-        zero: Start at zero, so that the network starts as plain upsampling; else as He's.
-    """
-
-    def __init__(
-        self, in_channels: int, out_channels: int, bias: bool = True, zero: bool = False
-    ) -> None:
-        super().__init__(in_channels, out_channels, bias)
-        if zero:
-            nn.init.zeros_(self.weight)
-        else:
-            nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
-        if bias:
-            nn.init.zeros_(self.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape: (B, C_in, H, W) to (B, C_out, H, W)."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-class ChannelAttention(nn.Module):
-    """Squeeze-excitation: channels weighted by a bottleneck of their means over the image."""
-
-    def __init__(self, width: int, reduction: int = 16) -> None:
-        super().__init__()
-        self.squeeze = Pointwise(width, max(width // reduction, 4))
-        self.excite = Pointwise(max(width // reduction, 4), width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape: (B, W, H, W) to the same."""
-        squeezed = F.gelu(self.squeeze(x.mean(dim=(2, 3), keepdim=True)))
-        weight: Tensor = self.excite(squeezed).sigmoid()  # (B, W, 1, 1)
-        return x * weight
-
-
-class ResidualBlock(nn.Module):
-    """x + [attention](conv3x3(GELU(conv3x3(x)))), no normalisation."""
-
-    def __init__(self, width: int, attention: bool) -> None:
-        super().__init__()
-        self.conv1 = conv3x3(width, width)
-        self.conv2 = conv3x3(width, width)
-        self.attention = ChannelAttention(width) if attention else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape: (B, W, H, W) to the same."""
-        y: Tensor = self.attention(self.conv2(F.gelu(self.conv1(x))))
-        return x + y
-
-
-class Backbone(nn.Module):
-    """Features of depth and guide: a plain residual network on blocks of 4x4 pixels.
-
-    Deliberately without refinements, so that heads can be compared on it.
-    """
-
-    def __init__(
-        self, channels: int, width: int, blocks: int, guide: bool, attention: bool
-    ) -> None:
-        super().__init__()
-        lifted = channels // 2
-        self.depth_stem = conv3x3(PATCH**2, width)
-        self.guide_stem = conv3x3(3 * PATCH**2, width) if guide else None
-        self.fuse = Pointwise(2 * width if guide else width, width)
-        self.blocks = nn.Sequential(*(ResidualBlock(width, attention) for _ in range(blocks)))
-        self.lift = Pointwise(width, lifted * PATCH**2)
-        self.out = conv3x3(lifted + (4 if guide else 1), channels)
-
-    def forward(self, d_up: Tensor, guide: Tensor | None) -> Tensor:
-        """Shape: (B, 1, H, W) and (B, 3, H, W) to (B, C, H, W)."""
-        height, width = d_up.shape[-2:]
-        x = d_up
-        if self.guide_stem is not None:
-            if guide is None:
-                raise ZooError("This network was built with a guide; forward needs it.")
-            x = torch.cat([x, guide - 0.5], dim=1)  # (B, 4, H, W)
-        padded = F.pad(x, (0, -width % PATCH, 0, -height % PATCH), mode="reflect")
-        z = channels_last(F.pixel_unshuffle(padded, PATCH))  # (B, 16 + 48, H/4, W/4)
-        stems = [self.depth_stem(z[:, : PATCH**2])]
-        if self.guide_stem is not None:
-            stems.append(self.guide_stem(z[:, PATCH**2 :]))
-        z = self.lift(self.blocks(self.fuse(torch.cat(stems, dim=1))))  # (B, 16 * C/2, H/4, W/4)
-        y = F.pixel_shuffle(z, PATCH)[..., :height, :width]  # (B, C/2, H, W)
-        return F.gelu(self.out(torch.cat([y, channels_last(x)], dim=1)))
 
 
 class DegradationEmbedding(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from zoo.degbins.network import PATCH
+from zoo.degbins.backbone import PATCH
 from zoo.errors import ZooError
 
 

@@ -1,1 +1,0 @@
-from .fixture import hub as hub

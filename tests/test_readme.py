@@ -18,6 +18,7 @@ COMMANDS = [
     for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
     for line in block.splitlines()
 ]
+HUB = [c for c in COMMANDS if re.match(r"zoo (push|pull|check|export) ", c)]
 FITS = [c for c in COMMANDS if re.match(r"zoo (fit|test|predict) ", c)]
 
 

@@ -361,7 +361,8 @@ class DegBinsNet(nn.Module):
         mean, std = local_moments(d_up, WINDOW, MIN_STD)
         unit = 4 * std
         relative = (d_up - mean) / unit
-        out: DegBinsOutput = self.head(self.backbone(relative, guide), relative, return_aux)
+        features = self.backbone(4 * relative, guide)  # variance 1, as initial weights expect
+        out: DegBinsOutput = self.head(features, relative, return_aux)
         return out._replace(
             residuals=[unit * residual for residual in out.residuals],
             std=unit * out.std if out.std is not None else None,

@@ -81,8 +81,9 @@ def test_every_parameter_learns(options):
 
 def test_learns_from_where_it_starts():
     net = build(perturbed=False)
-    d_up, guide = inputs()
-    target = d_up + 0.1 * (guide.mean(dim=1, keepdim=True) - 0.5)
+    d_up, _ = inputs()
+    guide = torch.linspace(0, 1, d_up.shape[-1]).expand(2, 3, *d_up.shape[-2:])
+    target = d_up + 0.2 * (guide[:, :1] - 0.5)
     mask = torch.ones_like(d_up).bool()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     losses = []
@@ -93,7 +94,7 @@ def test_learns_from_where_it_starts():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.85 * losses[0]
+    assert losses[-1] < 0.7 * losses[0]
 
 
 @pytest.mark.parametrize("bin_widths", ["uniform", "adaptive"])

@@ -76,7 +76,7 @@ class DegBins(ZooModule):
         blocks: N, of the backbone. Real scale: 16.
         stages: S, refinements, each with finer bins.
         bins: K, a stage. Real scale: 16.
-        range_init: Half-width of the first stage's bins in normalised depth.
+        range_init: Half-width of the first stage's bins, in relative depth (see the network).
         range_ratio: Factor of the half-width from stage to stage.
         range_kappa: The degradation scales half-widths by exp(-kappa) to exp(kappa).
         head: "bins", or "additive" for plain regression with as many parameters, the baseline.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from lightning import Trainer, seed_everything
+from lightning import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
@@ -213,8 +213,14 @@ def test_loss_falls_on_a_few_samples(method):
     batch = next(iter(data.train_dataloader()))
     loader = DataLoader([batch] * 20, batch_size=None)
     losses = []
+
+    class SameDraws(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            torch.manual_seed(0)
+
     model.log = lambda name, value, **_: losses.append(float(value.detach()))
-    trainer = Trainer(max_epochs=1, **SILENT, **method.case.trainer)
+    options = {**SILENT, **method.case.trainer}
+    trainer = Trainer(max_epochs=1, callbacks=[SameDraws()], **options)
     trainer.fit(model, loader)
     assert losses[-1] < method.case.learns * losses[0]
 

@@ -47,11 +47,11 @@ def test_fit_with_two_processes(tmp_path):
     assert yaml.safe_load(saved.read_text())["trainer"]["devices"] == "2"
 
     folder = saved.parent
-    rows = list(csv.DictReader((folder / "metrics.csv").open()))
+    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
     logged = [float(row["val_mse"]) for row in rows if row["val_mse"]]
     main(["validate", *TOY, *data, "--ckpt_path", str(folder / "checkpoints/last.ckpt")])
     (alone,) = tmp_path.glob("runs/toy/version_1/metrics.csv")
-    (row,) = csv.DictReader(alone.open())
+    (row,) = csv.DictReader(alone.read_text().splitlines())
     assert logged[-1] == pytest.approx(float(row["val_mse"]), rel=1e-6)
     assert json.loads((folder / "metrics.json").read_text())["devices"] == 2
 

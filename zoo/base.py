@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
+import torch
 from huggingface_hub import PyTorchModelHubMixin
 from lightning import Callback, LightningModule
 from torch import Tensor, nn
@@ -151,17 +152,21 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
         return [EpochSeed(), StageSwitch()] if self.training_stages else [EpochSeed()]
 
     def on_validation_start(self) -> None:
-        """Keeps DDP from synchronising buffers in evaluation, where ranks may differ in batches."""
-        self._synchronise_buffers(False)
+        """Gives all ranks the buffers of the first, and keeps DDP from doing so at each batch.
+
+        Ranks may differ in their number of batches: one would wait for another that is done.
+        """
+        wrapped = self.trainer.strategy.model
+        if isinstance(wrapped, DistributedDataParallel):
+            for buffer in self.buffers():
+                torch.distributed.broadcast(buffer, src=0)
+            wrapped.require_forward_param_sync = False
 
     def on_validation_end(self) -> None:
         """Lets DDP synchronise buffers again."""
-        self._synchronise_buffers(True)
-
-    def _synchronise_buffers(self, on: bool) -> None:
         wrapped = self.trainer.strategy.model
         if isinstance(wrapped, DistributedDataParallel):
-            wrapped.require_forward_param_sync = on
+            wrapped.require_forward_param_sync = True
 
     def on_validation_epoch_end(self) -> None:
         """Logs ``val_metrics``: at the epoch's end, since a rank may have had no batch at all."""

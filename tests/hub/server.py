@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -340,6 +341,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0, help="default: a free one")
     parser.add_argument("--root", type=Path, help="folder of ORG/NAME folders to start with")
     options = parser.parse_args(arguments)
+    # A shell starts background jobs with interrupts ignored, and Python leaves it at that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with Hub(options.port, echo=True) as hub:
         folders = sorted(options.root.glob("*/*")) if options.root else []
         for folder in filter(Path.is_dir, folders):

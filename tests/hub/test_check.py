@@ -14,23 +14,11 @@ from zoo import DegBins
 from zoo.check import check, check_folder
 from zoo.errors import ZooError
 from zoo.hub import flatten, reference_output
-from zoo.publish import build, publish
+from zoo.publish import publish
 from zoo.remote import sha256
 
 from .roundtrip import REPO, tiny, write_run
 from .server import Hub
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("built")
-    build(DegBins, write_run(tiny(), root), root / "hub", repo_id=REPO, license="mit")
-    return root / "hub"
-
-
-@pytest.fixture
-def copy(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "copy"))
 
 
 def fails(folder: Path, match: str) -> None:

@@ -7,32 +7,21 @@ who use the hub; the numbers of the public threads stand beside the tests.
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from huggingface_hub import constants
-from huggingface_hub import file_download as hf_file_download
-from huggingface_hub.utils import _http as hf_http
 from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.toy import Shape, Toy
 from zoo import DegBins, remote
 from zoo.errors import ZooError
-from zoo.publish import build
 
-from .roundtrip import REPO, same, tiny, write_run
+from .roundtrip import REPO, same, tiny
 from .server import TOKEN, Hub
 
 NEEDED = ["README.md", "config.json", "model.safetensors", "reference.safetensors"]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("built")
-    build(DegBins, write_run(tiny(), root), root / "hub", repo_id=REPO, license="mit")
-    return root / "hub"
 
 
 @pytest.fixture
@@ -45,15 +34,6 @@ def content(built: Path) -> dict[str, bytes]:
 def online(hub: Hub, content: dict[str, bytes]) -> Hub:
     hub.put(REPO, content)
     return hub
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the client would have slept between its attempts."""
-    slept: list[float] = []
-    for module in (hf_http, hf_file_download):
-        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=slept.append))
-    return slept
 
 
 def fails(match: str, source: str | Path = REPO, **options) -> None:

@@ -35,18 +35,6 @@ class Harm:
         return (Path.touch, (self.mark,))
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("built")
-    build(DegBins, write_run(tiny(), root), root / "hub", repo_id=REPO, license="mit")
-    return root / "hub"
-
-
-@pytest.fixture
-def copy(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "copy"))
-
-
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
     return tmp_path / "harmed"

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -19,7 +18,6 @@ from huggingface_hub import (
     hf_hub_download,
     snapshot_download,
 )
-from huggingface_hub import file_download as hf_file_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -27,7 +25,6 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import _http as hf_http
 
 from .server import TOKEN, Hub
 
@@ -53,15 +50,6 @@ def folder(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return tmp_path / "folder"
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the client would have slept between its attempts."""
-    slept: list[float] = []
-    for module in (hf_http, hf_file_download):
-        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=slept.append))
-    return slept
 
 
 @pytest.fixture(params=["xet", "no xet"])

@@ -41,6 +41,11 @@ def _stages(figures: Figures) -> tuple[bool, str]:
     return means == sorted(means, reverse=True), " -> ".join(f"{mean:.3f}" for mean in means)
 
 
+def _ranges_follow_blur(figures: Figures) -> tuple[bool, str]:
+    mean = figures.mean(METHOD, "varying", "test_widening_vs_blur")
+    return mean > 0.2, f"{mean:.2f}"
+
+
 def _robust(figures: Figures) -> tuple[bool, str]:
     def loss(arm: str, evaluation: str) -> float:
         return figures.mean(arm, evaluation) - figures.mean(arm, "varying")
@@ -74,6 +79,7 @@ CLAIM = Claim(
         _beats(ONE_STAGE),
         _beats(UNCONDITIONED),
         Check("errors fall from stage to stage", _stages),
+        Check("ranges widen with the blur: rank correlation > 0.2", _ranges_follow_blur),
         Check("on other degradations it loses no more accuracy than the additive", _robust),
     ),
 )

@@ -101,18 +101,16 @@ class Backbone(nn.Module):
         self.out = conv3x3(lifted + (4 if guide else 1), channels)
 
     def forward(self, d_up: Tensor, guide: Tensor | None) -> Tensor:
-        """Shape: (B, 1, H, W) and (B, 3, H, W) to (B, C, H, W)."""
-        height, width = d_up.shape[-2:]
+        """Shape: (B, 1, H, W) and (B, 3, H, W) to (B, C, H, W); H and W multiples of 4."""
         x = d_up
         if self.guide_stem is not None:
             if guide is None:
                 raise ZooError("This network was built with a guide; forward needs it.")
             x = torch.cat([x, guide - 0.5], dim=1)  # (B, 4, H, W)
-        padded = F.pad(x, (0, -width % PATCH, 0, -height % PATCH), mode="reflect")
-        z = channels_last(F.pixel_unshuffle(padded, PATCH))  # (B, 16 + 48, H/4, W/4)
+        z = channels_last(F.pixel_unshuffle(x, PATCH))  # (B, 16 + 48, H/4, W/4)
         stems = [self.depth_stem(z[:, : PATCH**2])]
         if self.guide_stem is not None:
             stems.append(self.guide_stem(z[:, PATCH**2 :]))
         z = self.lift(self.blocks(self.fuse(torch.cat(stems, dim=1))))  # (B, 16 * C/2, H/4, W/4)
-        y = F.pixel_shuffle(z, PATCH)[..., :height, :width]  # (B, C/2, H, W)
+        y = F.pixel_shuffle(z, PATCH)  # (B, C/2, H, W)
         return F.gelu(self.out(torch.cat([y, channels_last(x)], dim=1)))

@@ -44,8 +44,8 @@ def adaptive_centers(logits: Tensor) -> Tensor:
     return widths.cumsum(dim=1) - 0.5 * widths
 
 
-def expected_residual(bins: StageBins) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the binned residual, without a tensor of bin values.
+def expected_residual(bins: StageBins) -> Tensor:
+    """Mean of the binned residual, without a tensor of bin values.
 
     R_s = sum_k p_k c_k with c_k = low + (high - low) * t_k is low + (high - low) * sum_k p_k t_k.
     Positions are taken from the middle of the range, so that uniform probabilities over equal bins
@@ -55,13 +55,18 @@ def expected_residual(bins: StageBins) -> tuple[Tensor, Tensor]:
         bins: The distribution; its logits may be in half precision.
 
     Returns:
-        Mean and standard deviation. Shape of each: (B, 1, H, W).
+        Shape: (B, 1, H, W).
     """
     p = bins.logits.float().softmax(dim=1)  # half precision would show as steps in the depth
-    t = bins.centers - 0.5
     # Products and sums rather than a matrix product, which may be rounded to TF32.
+    mean = (p * (bins.centers - 0.5)).sum(dim=1, keepdim=True)
+    return 0.5 * (bins.low + bins.high) + (bins.high - bins.low) * mean
+
+
+def deviation(bins: StageBins) -> Tensor:
+    """Standard deviation of the binned residual. Shape: (B, 1, H, W)."""
+    p = bins.logits.float().softmax(dim=1)
+    t = bins.centers - 0.5
     mean = (p * t).sum(dim=1, keepdim=True)
     variance = (p * t.square()).sum(dim=1, keepdim=True) - mean.square()
-    extent = bins.high - bins.low
-    residual = 0.5 * (bins.low + bins.high) + extent * mean
-    return residual, extent * variance.clamp_min(1e-12).sqrt()
+    return (bins.high - bins.low) * variance.clamp_min(1e-12).sqrt()

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.degbins.bins import StageBins
-from zoo.degbins.network import KERNEL_SIZE
+from zoo.degbins.head import KERNEL_SIZE
 
 MARGIN = KERNEL_SIZE // 2
 INNER = (..., slice(MARGIN, -MARGIN), slice(MARGIN, -MARGIN))  # where a kernel fits

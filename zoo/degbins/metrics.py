@@ -141,3 +141,40 @@ def depth_metrics() -> dict[str, Metric | MetricCollection]:
         "rmse_edge": EdgeRMSE(),
         "delta_105": Delta105(),
     }
+
+
+class RankCorrelation(Metric):
+    """Spearman's rank correlation of two maps over an image's known pixels, mean over images.
+
+    Equal values are ranked in the order they stand in: the maps it is meant for have few.
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    total: Tensor
+    images: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("images", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, a: Tensor, b: Tensor, mask: Tensor) -> None:
+        """Adds a batch; images with fewer than two known pixels are skipped.
+
+        Args:
+            a: Shape: (B, 1, H, W).
+            b: Shape: (B, 1, H, W).
+            mask: Where to compare, bool. Shape: (B, 1, H, W).
+        """
+        for x, y, known in zip(a, b, mask, strict=True):  # images differ in their known pixels
+            if known.sum() < 2:
+                continue
+            ranks = torch.stack([values[known].argsort().argsort() for values in (x, y)])
+            self.total += torch.corrcoef(ranks.float())[0, 1]
+            self.images += 1
+
+    def compute(self) -> Tensor:
+        """The mean over images. Shape: ()."""
+        return self.total / self.images.clamp_min(1)

@@ -18,7 +18,7 @@ from zoo.atomic import atomic_path
 from zoo.base import ZooModule
 from zoo.degbins.classical import bicubic_upsample, depth_range, fill_unknown, guided_filter
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
-from zoo.degbins.metrics import RMSE, depth_metrics
+from zoo.degbins.metrics import RMSE, RankCorrelation, depth_metrics
 from zoo.degbins.network import DegBinsNet, DegBinsOutput
 from zoo.degbins.tiling import tiled
 from zoo.depth_files import Source, check_sizes, read_depth, read_image
@@ -86,7 +86,8 @@ class DegBins(ZooModule):
         embed_channels: E, of the degradation embedding; ``None`` for C. Real scale: 4C.
         attention: Channel attention in the backbone. Real scale: true.
         deg_weight: Weight of the degradation loss, which training alone uses.
-        ce_weight: Weight of the cross-entropy of the bins.
+        ce_weight: Weight of the cross-entropy of the bins. It speeds training up a lot: their mean
+            alone passes little gradient on while probabilities are even.
         tile: Larger images are processed in tiles of this side.
         any_size: Accept guides of another size than ``scale`` times the depth's.
 
@@ -117,7 +118,7 @@ class DegBins(ZooModule):
         embed_channels: int | None = None,
         attention: bool = False,
         deg_weight: float = 0.1,
-        ce_weight: float = 0.0,
+        ce_weight: float = 0.05,
         tile: int = 1024,
         any_size: bool = False,
     ) -> None:
@@ -148,6 +149,7 @@ class DegBins(ZooModule):
             rmse_guided_filter=RMSE(),
             **{f"rmse_stage{s}": RMSE() for s in range(1, stages + 1)},
         )
+        self.widening_vs_blur = RankCorrelation()
 
     def forward(self, lr_depth: Tensor, guide: Tensor) -> dict[str, Any]:
         """Super-resolves a batch.
@@ -157,8 +159,10 @@ class DegBins(ZooModule):
             guide: Colour image in 0..1. Shape: (B, 3, H, W), H = scale * h, W = scale * w.
 
         Returns:
-            ``depth`` and ``std`` in metres, (B, 1, H, W), and ``stages``, the S estimates of depth
-            from coarse to fine.
+            ``depth`` and ``std`` in metres, (B, 1, H, W); ``widening``, by which factor the
+            degradation widens the last stage's range of bins, (B, 1, H, W); and ``stages``, the S
+            estimates of depth from coarse to fine. With the additive head, which has no bins,
+            ``std`` is 0 and ``widening`` 1.
 
         Raises:
             ZooError: If the sizes do not fit the scale.
@@ -169,12 +173,14 @@ class DegBins(ZooModule):
 
         def run(d_up: Tensor, guide: Tensor) -> list[Tensor]:
             out = self.network(d_up, guide)
-            std = out.std if out.std is not None else torch.zeros_like(out.residuals[-1])
-            return [*(d_up + residual for residual in out.residuals), std]
+            std, widening = out.std, out.widening
+            if std is None or widening is None:
+                std, widening = d_up.new_zeros(d_up.shape), d_up.new_ones(d_up.shape)
+            return [*(d_up + residual for residual in out.residuals), std, widening]
 
-        *stages, std = tiled(run, d_up, guide, tile=self.tile)
+        *stages, std, widening = tiled(run, d_up, guide, tile=self.tile)
         stages = [low + extent * stage for stage in stages]
-        return {"depth": stages[-1], "std": extent * std, "stages": stages}
+        return {"depth": stages[-1], "std": extent * std, "widening": widening, "stages": stages}
 
     def _upsample(self, lr_depth: Tensor, size: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
         """D_up in normalised depth, and the minimum and extent (at least 0.1 m) that undo it."""
@@ -203,7 +209,7 @@ class DegBins(ZooModule):
         if out.kernels is not None:
             blurred = degradation_loss(out.kernels, d_up + out.residuals[-1], d_up)
             loss = loss + self.deg_weight * blurred
-        if self.ce_weight > 0:
+        if self.ce_weight > 0 and out.bins:
             entropies = [bin_cross_entropy(bins, target - d_up, mask) for bins in out.bins]
             loss = loss + self.ce_weight * torch.stack(entropies).mean()
         self.log("train_loss", loss, prog_bar=True, batch_size=len(depth))
@@ -225,6 +231,9 @@ class DegBins(ZooModule):
         for name, metric in self.test_metrics.items(keep_base=True):
             estimate = estimates.get(name.removeprefix("test_rmse_"), out["depth"])
             metric.update(estimate, *truth)
+        if "blur" in batch and self.hparams["head"] == "bins" and self.hparams["deg_adapt"]:
+            self.widening_vs_blur.update(out["widening"], batch["blur"], batch["mask"])
+            self.log("test_widening_vs_blur", self.widening_vs_blur, batch_size=len(bicubic))
         return {**out, "bicubic": bicubic}
 
     # -- use ---------------------------------------------------------------------------------

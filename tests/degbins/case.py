@@ -54,6 +54,7 @@ CASE = Case(
     shapes={
         "depth": (1, 1, 8 * SCALE, 8 * SCALE),
         "std": (1, 1, 8 * SCALE, 8 * SCALE),
+        "widening": (1, 1, 8 * SCALE, 8 * SCALE),
         "stages.0": (1, 1, 8 * SCALE, 8 * SCALE),
         "stages.1": (1, 1, 8 * SCALE, 8 * SCALE),
         "stages.2": (1, 1, 8 * SCALE, 8 * SCALE),

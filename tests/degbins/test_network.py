@@ -8,9 +8,17 @@ import torch
 from torch.nn import functional as F
 
 from zoo.degbins.backbone import channels_last
-from zoo.degbins.bins import StageBins, adaptive_centers, expected_residual, uniform_centers
+from zoo.degbins.bins import (
+    StageBins,
+    adaptive_centers,
+    deviation,
+    expected_residual,
+    uniform_centers,
+)
+from zoo.degbins.head import FiLM, to_cells
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
-from zoo.degbins.network import MIN_STD, WINDOW, DegBinsNet, local_moments
+from zoo.degbins.moments import local_moments
+from zoo.degbins.network import MIN_STD, WINDOW, DegBinsNet
 from zoo.degbins.tiling import tile_starts, tiled
 from zoo.errors import ZooError
 
@@ -123,19 +131,21 @@ def test_expectation_equals_explicit_bins(adaptive):
     low = torch.rand(2, 1, 9, 8) - 1
     high = low + torch.rand(2, 1, 9, 8)
     centers = adaptive_centers(torch.randn_like(logits)) if adaptive else uniform_centers(7)
-    mean, std = expected_residual(StageBins(logits, low, high, centers))
+    bins = StageBins(logits, low, high, centers)
+    mean, std = expected_residual(bins), deviation(bins)
     c = (low + (high - low) * centers).double()  # (B, K, H, W): the bins that are never built
     p = logits.double().softmax(dim=1)
     explicit = (p * c).sum(dim=1, keepdim=True)
-    deviation = (p * (c - explicit).square()).sum(dim=1, keepdim=True).sqrt()
+    spread = (p * (c - explicit).square()).sum(dim=1, keepdim=True).sqrt()
     torch.testing.assert_close(mean.double(), explicit, atol=1e-6, rtol=0)
-    torch.testing.assert_close(std.double(), deviation, atol=1e-5, rtol=0)
+    torch.testing.assert_close(std.double(), spread, atol=1e-5, rtol=0)
 
 
 def test_certain_bin_has_no_deviation_and_finite_gradients():
     logits = torch.tensor([0.0, 200.0, 0.0]).view(1, 3, 1, 1).requires_grad_()
     low = torch.full((1, 1, 1, 1), -0.3)
-    mean, std = expected_residual(StageBins(logits, low, -low, uniform_centers(3)))
+    bins = StageBins(logits, low, -low, uniform_centers(3))
+    mean, std = expected_residual(bins), deviation(bins)
     (mean + std).sum().backward()
     assert mean.item() == pytest.approx(0, abs=1e-6)
     assert std.item() < 1e-5
@@ -168,22 +178,55 @@ def test_offset_of_the_depth_does_not_matter():
     torch.testing.assert_close(here.residuals[-1], there.residuals[-1], atol=1e-4, rtol=0)
 
 
-def test_embedding_is_a_convolution_over_features_and_estimate():
+def test_embedding_relates_features_and_estimate_of_a_cell():
     embed = build().head.embed
-    features, estimate = torch.randn(2, 6, 9, 8), torch.rand(2, 1, 9, 8)
-    e_lr = torch.randn(2, 6, 9, 8)
-    weight = torch.cat([embed.on_features.weight, embed.on_estimate.weight], dim=1)
-    both = torch.cat([features, estimate], dim=1)
-    e_hr = F.gelu(F.conv2d(both, weight, embed.on_features.bias, padding=1))
+    features, estimate, d_up = torch.randn(2, 6, 12, 8), *torch.rand(2, 2, 1, 12, 8)
+    on_estimate = F.conv2d(to_cells(estimate), embed.on_estimate.weight, padding=1)
+    patches = embed.on_features.weight.flatten(1)  # a cell's features, all at once
+    on_features = torch.einsum("en,bnc->bec", patches, F.unfold(features, 4, stride=4))
+    on_features = on_features + embed.on_features.bias[:, None]
+    e_hr = F.gelu(on_features.view(2, 6, 3, 2) + on_estimate)
+    prepared = embed.prepare(features, d_up)
     relate = torch.cat([embed.on_difference.weight, embed.on_product.weight], dim=1)
-    pair = torch.cat([e_hr - e_lr, e_hr * e_lr], dim=1)
+    pair = torch.cat([e_hr - prepared[1], e_hr * prepared[1]], dim=1)
     expected = F.conv2d(pair, relate[..., None, None], embed.on_difference.bias)
-    result = embed(embed.on_features(features), e_lr, estimate)
-    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(embed(*prepared, estimate), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_embedding_of_the_input_does_not_see_the_estimate_and_changes_with_the_blur():
+    embed = build().head.embed
+    features, d_up = torch.randn(1, 6, 12, 8), torch.rand(1, 1, 12, 8)
+    sharp, blurred = (embed.prepare(features, x) for x in (d_up, F.avg_pool2d(d_up, 3, 1, 1)))
+    assert torch.equal(sharp[0], blurred[0])
+    assert not torch.allclose(sharp[1], blurred[1])
+
+
+def test_film_modulates_each_pixel_by_its_cell():
+    film = FiLM(5, 6)
+    features, embedding = torch.randn(2, 6, 12, 8), torch.randn(2, 5, 3, 2)
+    gain, shift = (
+        F.interpolate(conv(embedding), scale_factor=4, mode="nearest")
+        for conv in (film.gain, film.shift)
+    )
+    expected = features * (1 + gain) + shift
+    torch.testing.assert_close(film(features, embedding), expected)
+    last = features.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(film(last, embedding), expected)
+
+
+def test_widening_is_the_width_of_the_last_range_over_the_neutral_one():
+    d_up, guide = inputs()
+    out = build()(d_up, guide, return_aux=True)
+    neutral = 2 * 0.3 * 0.4**2 * unit(d_up)
+    width = out.bins[-1].high - out.bins[-1].low
+    torch.testing.assert_close(out.widening, width / neutral, atol=1e-4, rtol=1e-4)
+    fresh = build(perturbed=False)(d_up, guide).widening
+    torch.testing.assert_close(fresh, torch.ones_like(fresh))
+    assert build(head="additive")(d_up, guide).widening is None
 
 
 def test_default_size():
-    assert 0.21e6 < count(DegBinsNet()) < 0.24e6
+    assert 0.21e6 < count(DegBinsNet()) < 0.25e6
 
 
 LARGE = {"channels": 64, "width": 128, "blocks": 16, "bins": 16, "embed_channels": 256}
@@ -218,7 +261,7 @@ def test_auxiliary_outputs_only_on_request():
     assert plain.bins == []
     assert plain.embedding is None
     assert plain.kernels is None
-    assert full.embedding.shape == (2, 6, 24, 20)
+    assert full.embedding.shape == (2, 6, 6, 5)
     for a, b in zip(plain.residuals, full.residuals, strict=True):
         assert torch.equal(a, b)
     additive = build(head="additive")(d_up, guide, return_aux=True)
@@ -342,7 +385,7 @@ def test_logits_of_the_first_stage_start_uniform():
     d_up, guide = inputs()
     bins = build(perturbed=False)(d_up, guide, return_aux=True).bins[0]
     torch.testing.assert_close(bins.logits.softmax(dim=1), torch.full((2, 5, 24, 20), 1 / 5))
-    mean, std = expected_residual(bins)
+    mean, std = expected_residual(bins), deviation(bins)
     assert mean.abs().max() < 1e-7
     # of 5 equal bins over 0.6: 0.6 * sqrt((1 - 1 / 25) / 12)
     assert (std / unit(d_up)).mean().item() == pytest.approx(0.6 * math.sqrt(0.08), rel=1e-5)

@@ -127,7 +127,7 @@ class FiLM(nn.Module):
             for y in (1 + self.gain(embedding), self.shift(embedding))
         )
         modulated = torch.addcmul(shift, pixels, gain)
-        return modulated.view(batch, height, width, channels).permute(0, 3, 1, 2)
+        return modulated.reshape(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 class BinStage(nn.Module):
@@ -144,6 +144,7 @@ class BinStage(nn.Module):
         range_kappa: kappa; half-widths stay within rho_s * exp(-kappa) .. rho_s * exp(kappa).
         embed_channels: E, or 0 for a stage that isn't conditioned on the degradation.
         adaptive: Predict the widths of the bins from the embedding.
+        first: The first stage, whose former residual is zero.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class BinStage(nn.Module):
         range_kappa: float,
         embed_channels: int,
         adaptive: bool,
+        first: bool,
     ) -> None:
         super().__init__()
         self.bins = bins
@@ -162,7 +164,7 @@ class BinStage(nn.Module):
         self.range = RangeAdjustment(embed_channels, half_width, range_kappa) if adapt else None
         self.film = FiLM(embed_channels, channels) if adapt else None
         self.widths = Pointwise(embed_channels, bins, zero=True) if adaptive else None
-        self.on_residual = nn.Parameter(torch.randn(channels, 1, 1) / channels**0.5)
+        self.on_residual = None if first else Pointwise(1, channels, bias=False)
         self.logits = Pointwise(channels, bins, zero=True)
 
     def forward(self, projected: Tensor, embedding: Tensor | None, residual: Tensor) -> StageBins:
@@ -175,8 +177,9 @@ class BinStage(nn.Module):
             projected = self.film(projected, embedding)
         if self.widths is not None:
             centers = adaptive_centers(to_pixels(self.widths(embedding).float()))
-        z = F.silu(torch.addcmul(projected, residual.to(projected.dtype), self.on_residual))
-        return StageBins(self.logits(z), residual - low, residual + high, centers)
+        if self.on_residual is not None:
+            projected = projected + self.on_residual(residual.to(projected.dtype))
+        return StageBins(self.logits(F.silu(projected)), residual - low, residual + high, centers)
 
 
 class BinsHead(nn.Module):
@@ -210,6 +213,7 @@ class BinsHead(nn.Module):
                 range_kappa,
                 embed_channels if deg_adapt else 0,
                 adaptive,
+                first=s == 0,
             )
             for s in range(stages)
         )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,9 @@ def run(
     trained = [arm for arm in claim.arms if arm.of is None and (not arms or arm.name in arms)]
     todo = [(arm, seed) for seed in seeds for arm in trained if (arm.name, seed) not in done]
     with ThreadPoolExecutor(jobs) as pool:
-        for lines in pool.map(lambda task: _train_and_test(claim, *task, jobs), todo):
+        runs = [pool.submit(_train_and_test, claim, arm, seed, jobs) for arm, seed in todo]
+        for finished in as_completed(runs):  # written at once: a stopped study loses what runs
+            lines = finished.result()
             RESULTS.mkdir(exist_ok=True)
             with path.open("a", encoding="utf-8") as file:  # one write a run: whole or not at all
                 file.write("".join(json.dumps(line) + "\n" for line in lines))
@@ -175,6 +177,11 @@ def table(figures: Figures) -> str:
     """The card's table in Markdown: mean ± standard deviation over the seeds."""
     claim = figures.claim
     seeds = sorted({line["seed"] for line in figures.lines})
+    fewer = {
+        arm.name: len(found)
+        for arm in claim.arms
+        if 0 < len(found := figures.by_seed(arm.name, next(iter(claim.evaluations)))) < len(seeds)
+    }
     head = [f"{claim.metric.removeprefix('test_')} ({claim.unit})", *claim.evaluations]
     rows = [[*head, "train (s)", "peak (MiB)"]]
     for arm in claim.arms:
@@ -184,7 +191,8 @@ def table(figures: Figures) -> str:
             spread = f" ± {statistics.stdev(values):.3f}" if len(set(values)) > 1 else ""
             cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
         cost = figures.cost(arm.name)
-        rows.append([arm.name, *cells, *([f"{c:.0f}" for c in cost] if cost else ["", ""])])
+        name = f"{arm.name} ({fewer[arm.name]} seeds)" if arm.name in fewer else arm.name
+        rows.append([name, *cells, *([f"{c:.0f}" for c in cost] if cost else ["", ""])])
     rows.insert(1, ["---"] * len(rows[0]))
     lines = [f"| {' | '.join(row)} |" for row in rows]
     last = max(line["date"] for line in figures.lines)[:10]

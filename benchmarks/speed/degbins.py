@@ -14,7 +14,8 @@ from collections.abc import Callable
 import torch
 
 from zoo import DegBins
-from zoo.degbins.classical import bicubic_upsample, guided_filter
+from zoo.degbins.classical import guided_filter
+from zoo.layers.resample import bicubic
 
 SIZE, SCALE, ROUNDS = (480, 640), 8, 9
 
@@ -67,7 +68,7 @@ def main() -> None:
     torch.manual_seed(0)
     guide = torch.rand(1, 3, *SIZE)
     lr_depth = 1 + torch.rand(1, 1, SIZE[0] // SCALE, SIZE[1] // SCALE)
-    d_up = bicubic_upsample(lr_depth, SIZE)
+    d_up = bicubic(lr_depth, SIZE)
     model = DegBins().eval()
     network = model.network
     with torch.inference_mode():
@@ -77,7 +78,7 @@ def main() -> None:
                 "DegBins": lambda: model(lr_depth, guide),
                 "its backbone": lambda: network.backbone(d_up, guide),
                 "its head": lambda: network.head(features, d_up, False),
-                "bicubic": lambda: bicubic_upsample(lr_depth, SIZE),
+                "bicubic": lambda: bicubic(lr_depth, SIZE),
                 "guided filter (torch)": lambda: guided_filter(guide, d_up),
                 **filters(guide, d_up),
             }

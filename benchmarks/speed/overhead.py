@@ -40,7 +40,7 @@ def with_lightning(batches: Sequence[Any]) -> float:
     model, clock = DegBins(), Clock()
     model.lr_scheduler_config = {
         "class_path": "torch.optim.lr_scheduler.OneCycleLR",
-        "init_args": {"max_lr": 2e-3},
+        "init_args": {"max_lr": 1e-3},
         "interval": "step",
     }
     trainer = Trainer(
@@ -63,8 +63,8 @@ def bare(batches: Sequence[Any]) -> float:
     torch.manual_seed(0)
     model = DegBins().train()
     model.log = lambda *_, **__: None  # type: ignore[method-assign]
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=len(batches))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=len(batches))
     start = time.perf_counter()
     for number, batch in enumerate(torch.utils.data.DataLoader(batches, batch_size=None)):
         loss = model.training_step(batch, number)

@@ -14,6 +14,8 @@ from numpy.random import SeedSequence
 from scipy.ndimage import gaussian_filter
 from torch import Generator, Tensor
 
+from zoo.layers import resample
+
 Window: TypeAlias = tuple[slice, slice]  # rows and columns of a crop in its full-size image
 
 DEGRADATIONS = ("spatially_varying", "bicubic", "noisy", "real")
@@ -133,16 +135,8 @@ def local_sigma(blur: Tensor) -> Tensor:
 
 
 def bicubic(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resizes as PIL's ``Image.resize(..., BICUBIC)`` does, down and up: the published protocol.
-
-    PyTorch's kernel equals PIL's (a = -0.5, widened when shrinking) only with ``antialias=True``;
-    without it a is -0.75, also when enlarging.
-
-    Args:
-        image: Shape: (H, W).
-        size: Height and width of the result.
-    """
-    return F.interpolate(image[None, None], size=size, mode="bicubic", antialias=True)[0, 0]
+    """The published protocol's resampling of one map (h, w). Shape: (H, W)."""
+    return resample.bicubic(image[None, None], size)[0, 0]
 
 
 def bicubic_depth(depth: Tensor, scale: int) -> Tensor:

@@ -44,7 +44,7 @@ def bad_inputs(folder):
 
 
 CASE = Case(
-    model={"scale": SCALE, "channels": 4, "width": 8, "blocks": 1, "bins": 4},
+    model={"scale": SCALE, "channels": 8, "width": 8, "blocks": 1, "bins": 4},
     data={
         "scale": SCALE,
         "crop": 32,
@@ -54,6 +54,7 @@ CASE = Case(
     shapes={
         "depth": (1, 1, 8 * SCALE, 8 * SCALE),
         "std": (1, 1, 8 * SCALE, 8 * SCALE),
+        "upsampled": (1, 1, 8 * SCALE, 8 * SCALE),
         "widening": (1, 1, 8 * SCALE, 8 * SCALE),
         "stages.0": (1, 1, 8 * SCALE, 8 * SCALE),
         "stages.1": (1, 1, 8 * SCALE, 8 * SCALE),

@@ -8,23 +8,6 @@ from torch.nn import functional as F
 MIN_EXTENT = 0.1  # metres; keeps the noise of a flat scene from being blown up to full range
 
 
-def bicubic_upsample(image: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
-    """Resizes as ``PIL.Image.resize(..., BICUBIC)`` does with float images.
-
-    That is the published protocol. PyTorch has PIL's kernel (a = -0.5, cut off and renormalised at
-    the borders) only under the name of antialiasing, which itself changes nothing when enlarging;
-    its plain bicubic mode has a = -0.75.
-
-    Args:
-        image: Without unknown pixels. Shape: (B, C, h, w).
-        size: Height and width wanted.
-
-    Returns:
-        float32. Shape: (B, C, H, W).
-    """
-    return F.interpolate(image.float(), size=tuple(size), mode="bicubic", antialias=True)
-
-
 def known_depth(depth: Tensor) -> Tensor:
     """Where a depth map, with 0 or NaN for unknown, is known. Same shape, bool."""
     return depth.isfinite() & (depth > 0)

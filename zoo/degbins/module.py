@@ -16,13 +16,14 @@ from torchmetrics import MetricCollection
 
 from zoo.atomic import atomic_path
 from zoo.base import ZooModule
-from zoo.degbins.classical import bicubic_upsample, depth_range, fill_unknown, guided_filter
+from zoo.degbins.classical import depth_range, fill_unknown, guided_filter
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
 from zoo.degbins.metrics import RMSE, RankCorrelation, depth_metrics
 from zoo.degbins.network import DegBinsNet, DegBinsOutput
 from zoo.degbins.tiling import tiled
 from zoo.depth_files import Source, check_sizes, read_depth, read_image
 from zoo.errors import ZooError
+from zoo.layers.resample import bicubic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,9 +161,9 @@ class DegBins(ZooModule):
 
         Returns:
             ``depth`` and ``std`` in metres, (B, 1, H, W); ``widening``, by which factor the
-            degradation widens the last stage's range of bins, (B, 1, H, W); and ``stages``, the S
-            estimates of depth from coarse to fine. With the additive head, which has no bins,
-            ``std`` is 0 and ``widening`` 1.
+            degradation widens the last stage's range of bins, (B, 1, H, W); ``stages``, the S
+            estimates of depth from coarse to fine; and ``upsampled``, what they start from. With
+            the additive head, which has no bins, ``std`` is 0 and ``widening`` 1.
 
         Raises:
             ZooError: If the sizes do not fit the scale.
@@ -180,12 +181,18 @@ class DegBins(ZooModule):
 
         *stages, std, widening = tiled(run, d_up, guide, tile=self.tile)
         stages = [low + extent * stage for stage in stages]
-        return {"depth": stages[-1], "std": extent * std, "widening": widening, "stages": stages}
+        return {
+            "depth": stages[-1],
+            "std": extent * std,
+            "widening": widening,
+            "stages": stages,
+            "upsampled": low + extent * d_up,
+        }
 
     def _upsample(self, lr_depth: Tensor, size: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
         """D_up in normalised depth, and the minimum and extent (at least 0.1 m) that undo it."""
         low, extent = depth_range(lr_depth)
-        d_up = bicubic_upsample(fill_unknown(lr_depth), size)
+        d_up = bicubic(fill_unknown(lr_depth), (size[0], size[1]))
         return (d_up - low) / extent, low, extent
 
     # -- training ----------------------------------------------------------------------------
@@ -224,8 +231,9 @@ class DegBins(ZooModule):
     def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
         """Updates the errors, those of each stage, and those of the baselines without training."""
         out = self(batch["lr_depth"], batch["guide"])
-        bicubic = bicubic_upsample(fill_unknown(batch["lr_depth"]), batch["depth"].shape[-2:])
-        estimates = {"bicubic": bicubic, "guided_filter": guided_filter(batch["guide"], bicubic)}
+        upsampled = out["upsampled"]
+        filtered = guided_filter(batch["guide"], upsampled)
+        estimates = {"bicubic": upsampled, "guided_filter": filtered}
         estimates |= {f"stage{s}": stage for s, stage in enumerate(out["stages"], start=1)}
         truth = batch["depth"], batch["mask"], batch["report_scale"]
         for name, metric in self.test_metrics.items(keep_base=True):
@@ -233,8 +241,8 @@ class DegBins(ZooModule):
             metric.update(estimate, *truth)
         if "blur" in batch and self.hparams["head"] == "bins" and self.hparams["deg_adapt"]:
             self.widening_vs_blur.update(out["widening"], batch["blur"], batch["mask"])
-            self.log("test_widening_vs_blur", self.widening_vs_blur, batch_size=len(bicubic))
-        return {**out, "bicubic": bicubic}
+            self.log("test_widening_vs_blur", self.widening_vs_blur, batch_size=len(upsampled))
+        return out
 
     # -- use ---------------------------------------------------------------------------------
 
@@ -297,14 +305,11 @@ class DegBins(ZooModule):
         from zoo.degbins.figure import comparison
 
         known = batch["mask"][0, 0].cpu()
-        bicubic = outputs.get("bicubic")
-        if bicubic is None:
-            bicubic = bicubic_upsample(fill_unknown(batch["lr_depth"]), known.shape)
         return {
             "depth": comparison(
                 guide=batch["guide"][0].cpu(),
                 lr_depth=batch["lr_depth"][0, 0].cpu(),
-                bicubic=bicubic[0, 0].cpu(),
+                bicubic=outputs["upsampled"][0, 0].cpu(),
                 depth=outputs["depth"][0, 0].float().cpu(),
                 std=outputs["std"][0, 0].float().cpu(),
                 truth=batch["depth"][0, 0].cpu(),

@@ -1,0 +1,1 @@
+"""Building blocks that two or more methods, or a method and its data, use."""

@@ -1,8 +1,8 @@
 """Evidence as a quantum-like measurement: states, coherent heads, density matrix, class effects.
 
 Everything here is what the abstract names, in the form that we chose where it names no more.
-Indices are m, n for the modalities (rgb, depth, ir), k for the K heads, y for the classes (0 spoof, 1
-live), d for the dimension of a state.
+Indices are m, n for the modalities (rgb, depth, ir), k for the K heads, y for the classes (0 spoof,
+1 live), d for the dimension of a state.
 
 A complex number is a pair of reals in a dimension of its own, never a complex tensor: the products
 that are needed are then plain matrix products, which are faster on a CPU, exist in every runtime
@@ -112,16 +112,15 @@ class Measurement(nn.Module):
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """V_y and the same of the rest. Shapes: (2, d, r) and (d, 2 d), complex64."""
-        a, rest = (
-            torch.view_as_complex(self.classes.float()),
-            torch.view_as_complex(self.rest.float()),
-        )
+        # In double precision: d is small, and the ridge alone leaves a condition of 1e4.
+        a = torch.view_as_complex(self.classes.double())
+        rest = torch.view_as_complex(self.rest.double())
         identity = torch.eye(rest.shape[0], dtype=rest.dtype, device=rest.device)
         rows = a.flatten(0, 1)  # (2 r, d)
         s = rows.mH @ rows + REST_SHARE * rest.mH @ rest + RIDGE * identity
         lower = torch.linalg.cholesky(s)
         columns = torch.cat([rows.mH, REST_SHARE**0.5 * rest.mH, RIDGE**0.5 * identity], dim=1)
-        solved = torch.linalg.solve_triangular(lower, columns, upper=False)
+        solved = torch.linalg.solve_triangular(lower, columns, upper=False).to(torch.complex64)
         count = len(rows)
         classes = solved[:, :count].unflatten(1, (2, -1)).movedim(1, 0)
         return classes, solved[:, count:]

@@ -22,7 +22,7 @@ from zoo.sem_fas.outliers import drop_modalities, make_outliers
 from zoo.sem_fas.protocol import FaceAntiSpoofing
 from zoo.sem_fas.result import PAIR_NAMES, UNCERTAINTIES
 
-WEIGHTS = {"main": 0.5, "cov": 0.1, "bud": 0.5, "div": 0.05, "dom": 0.5, "oe": 0.3}
+WEIGHTS = {"main": 0.5, "cov": 0.2, "bud": 0.5, "div": 0.05, "dom": 0.5, "oe": 0.3}
 OUTLIERS = 16  # a batch
 EFFECTS = tuple(f"phi_{name.replace('-', '_')}" for name in (*MODALITIES, *PAIR_NAMES))
 PUBLIC = tuple(
@@ -45,7 +45,7 @@ class SemFas(FaceAntiSpoofing):
         use_phase: Without phases sensors can only reinforce each other.
         budget: beta, share of the space that the classes may measure; the rest is for what is
             neither live nor a known attack.
-        weights: Of the loss's terms, those that differ from main 0.5, cov 0.1, bud 0.5, div 0.05,
+        weights: Of the loss's terms, those that differ from main 0.5, cov 0.2, bud 0.5, div 0.05,
             dom 0.5 and oe 0.3.
         domains: Number of domains that a sample's ``domain`` may name.
         modality_dropout: Chance that training takes away rgb, depth and ir.

@@ -51,7 +51,7 @@ CASE = Case(
     model={"image_size": SIZE, "state_dim": 4, "n_heads": 2, "effect_rank": 2},
     data={
         "size": SIZE,
-        "per_domain": "[12, 8, 18]",
+        "per_domain": [12, 8, 18],
         "batch_size": 12,
         "eval_batch_size": 12,
     },

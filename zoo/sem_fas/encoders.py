@@ -97,7 +97,7 @@ class SharedViT(nn.Module):
             self.trunk = timm.create_model(
                 name, pretrained=pretrained, num_classes=0, img_size=size, **(options or {})
             )
-        except RuntimeError as error:  # timm's word for an unknown model
+        except (RuntimeError, TypeError) as error:  # an unknown model, or one without img_size
             raise ZooError(
                 f"encoder {name!r} is neither {CNN!r} nor a timm model: {error}"
             ) from error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import BinaryCalibrationError
@@ -174,6 +176,13 @@ class FaceAntiSpoofing(ZooModule):
             return self.thresholds.new_full((len(mask),), self.fixed_threshold)
         return self.thresholds[_number(mask)]
 
+    # -- training ----------------------------------------------------------------------------
+
+    def on_fit_start(self) -> None:
+        """Silences a warning: a frozen trunk is in eval mode on purpose."""
+        if hasattr(self.encoders, "trunk"):
+            warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
+
     # -- validation and test -------------------------------------------------------------------
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
@@ -207,7 +216,7 @@ class FaceAntiSpoofing(ZooModule):
         super().on_validation_epoch_end()
         if self.calibration.update_called:
             thresholds, limits = self.calibration.compute()
-            if self.trainer.training and not self.trainer.sanity_checking:
+            if self.trainer.state.fn == TrainerFn.FITTING and not self.trainer.sanity_checking:
                 self.thresholds.copy_(thresholds)
                 self.limits.copy_(limits)
             self.calibration.reset()

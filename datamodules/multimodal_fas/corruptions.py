@@ -35,6 +35,8 @@ def corrupt(sample: Sample, other: Sample) -> dict[str, Tensor]:
         "gain": {m: (GAIN * sample[m]).clamp_max(1) for m in MODALITIES},
     }
     return {
-        m: torch.stack([changes[name].get(m, sample[m]) for name in CORRUPTIONS])
+        m: torch.stack(
+            [changes[name][m] if m in changes[name] else sample[m] for name in CORRUPTIONS]
+        )
         for m in MODALITIES
     }

@@ -105,7 +105,7 @@ class BalancedSampler(DistributedSampler[Any]):
         self, dataset: Dataset[Any], groups: torch.Tensor, num_replicas: int, rank: int, seed: int
     ) -> None:
         super().__init__(dataset, num_replicas, rank, seed=seed)
-        _, inverse, counts = groups.unique(return_inverse=True, return_counts=True)
+        _, inverse, counts = torch.unique(groups, return_inverse=True, return_counts=True)
         self.weights = 1.0 / counts[inverse].double()
 
     def __iter__(self) -> Iterator[int]:
@@ -215,7 +215,7 @@ class MultimodalFASDataModule(ZooDataModule):
         if split == "train":
             return TrainingFaces(source)
         if split == "val":
-            if len(source.labels.unique()) < 2:
+            if bool((source.labels == source.labels[0]).all()):
                 only = "live faces" if bool(source.labels[0]) else "attacks"
                 raise ZooError(
                     f"The validation split of {self.sources} holds {only} only: "

@@ -39,7 +39,7 @@ def equal_error_point(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     genuine, attack = scores[labels == 1].sort().values, scores[labels == 0].sort().values
     if len(genuine) == 0 or len(attack) == 0:
         return scores.new_tensor(0.0), scores.new_tensor(0.5)
-    distinct = scores.unique()  # sorted
+    distinct = torch.unique(scores)  # sorted
     middle = (distinct[1:] + distinct[:-1]) / 2
     thresholds = torch.cat([distinct[:1], middle, distinct[-1:] + 1])
     frr = torch.searchsorted(genuine, thresholds) / len(genuine)
@@ -51,10 +51,10 @@ def equal_error_point(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 class AUROC(BinaryAUROC):
     """Area under the ROC curve; 0.5 instead of a warning where one class is absent."""
 
-    def compute(self) -> Tensor:
+    def compute(self) -> Tensor:  # type: ignore[override]
         """Of all scores so far. Shape: ()."""
         labels = dim_zero_cat(self.target)
-        if len(labels.unique()) < 2:
+        if bool((labels == labels[0]).all()):
             return torch.tensor(0.5, device=self.device)
         return super().compute()
 

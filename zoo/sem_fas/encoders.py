@@ -84,6 +84,10 @@ class SharedViT(nn.Module):
         options: Further arguments of ``timm.create_model``.
     """
 
+    trunk: Any  # a VisionTransformer
+    mean: Tensor
+    std: Tensor
+
     def __init__(
         self,
         name: str,
@@ -112,7 +116,7 @@ class SharedViT(nn.Module):
         self.adapters = nn.ModuleList(
             Adapters(self.out_features, adapter_width) for _ in self.trunk.blocks
         )
-        config = self.trunk.default_cfg
+        config: Any = self.trunk.default_cfg
         self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
 
@@ -137,8 +141,8 @@ class SharedViT(nn.Module):
             tokens = block(tokens)  # (3 B, N + 1, D)
             wide = tokens.view(count, -1, self.out_features)
             tokens = adapter(wide).view_as(tokens)
-        tokens = trunk.norm(tokens)[:, trunk.num_prefix_tokens :].mean(dim=1)
-        return tokens.view(count, batch, -1).transpose(0, 1)
+        pooled: Tensor = trunk.norm(tokens)[:, trunk.num_prefix_tokens :].mean(dim=1)
+        return pooled.view(count, batch, -1).transpose(0, 1)
 
 
 def build_encoders(

@@ -198,10 +198,11 @@ class EvidenceHead(nn.Module):
         """The states, gates and head weights of a batch; shapes as in :meth:`forward`."""
         kd = self.heads * self.dim
         out = torch.baddbmm(self.bias, features.transpose(0, 1), self.weight)  # (M, B, columns)
-        strength = F.softplus(out[..., :kd]).unflatten(-1, (self.heads, self.dim))
-        amplitude = F.normalize(strength, dim=-1)
+        strength = F.softplus(out[..., :kd])
+        split = (*strength.shape[:-1], self.heads, self.dim)
+        amplitude = F.normalize(strength.reshape(split), dim=-1)
         if self.use_phase:
-            phase = math.pi * torch.tanh(out[..., kd : 2 * kd]).view_as(amplitude)
+            phase = math.pi * torch.tanh(out[..., kd : 2 * kd]).reshape(split)
             psi = torch.stack([amplitude * phase.cos(), amplitude * phase.sin()], dim=-2)
         else:
             psi = torch.stack([amplitude, torch.zeros_like(amplitude)], dim=-2)
@@ -225,8 +226,9 @@ class EvidenceHead(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             pi = self.mixture(features.float()).softmax(dim=-1)  # (B, M, K)
             seen = states.psi.flatten(-2) @ self.measurement.projection()  # (B, M, K, 4 r)
-            square = seen.unflatten(-1, (2, -1)).square().sum(dim=-1)  # (B, M, K, 2)
-            return (pi[..., None] * square).sum(dim=2)
+            square = seen.reshape(*seen.shape[:-1], 2, -1).square().sum(dim=-1)  # (B, M, K, 2)
+            evidence: Tensor = (pi[..., None] * square).sum(dim=2)
+            return evidence
 
     def measure(self, states: States) -> FASOutput:
         """The Born rule, with its parts: linear in B K M (d r + M r), never d x d."""
@@ -238,7 +240,8 @@ class EvidenceHead(nn.Module):
         root = states.pi.clamp_min(EPS).sqrt()
         scale = root * z.rsqrt()  # (B, K)
         seen = part.flatten(-2) @ self.measurement.projection()  # (B, M, K, 4 r)
-        seen = (scale[:, None, :, None] * seen).unflatten(-1, (2, -1))  # (B, M, K, 2, 2 r)
+        seen = scale[:, None, :, None] * seen
+        seen = seen.reshape(*seen.shape[:-1], 2, -1)  # (B, M, K, 2, 2 r)
         rows = seen.permute(0, 3, 1, 2, 4).flatten(-2)  # (B, 2, M, K 2 r)
         gram = rows @ rows.mT  # Re <u_m| E_y |u_n>, summed over the heads; (B, 2, M, M)
         main = gram.diagonal(dim1=-2, dim2=-1)

@@ -153,6 +153,6 @@ class Largest(Metric):
 
 def _ranks(x: Tensor) -> Tensor:
     """Ranks from 0, ties sharing their mean rank. Shape: (N,)."""
-    _, inverse, counts = x.unique(return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts + 1) / 2)[inverse]
+    _, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+    ranks: Tensor = (counts.cumsum(0).double() - (counts + 1) / 2)[inverse]
+    return ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -126,7 +126,7 @@ class SemFas(FaceAntiSpoofing):
             seen = torch.cat([mask, there])
         features = self.encode(images, seen).float()
         out = self.head(features[:count], mask)
-        loss = -out.log_p.gather(1, label[:, None]).mean()
+        loss: Tensor = -out.log_p.gather(1, label[:, None]).mean()
         if w["main"] > 0:
             alone = self.head.alone(out.states, features[:count])
             loss = loss + w["main"] * single_sensor_loss(alone, label, mask)
@@ -147,7 +147,7 @@ class SemFas(FaceAntiSpoofing):
         """Adds up over the processes with gradients; ``None`` where there is one only."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return None
-        return lambda x: self.all_gather(x, sync_grads=True).sum(dim=0)
+        return lambda x: cast("Tensor", self.all_gather(x, sync_grads=True)).sum(dim=0)
 
     # -- test --------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def permute_patches(images: Tensor) -> Tensor:
     batch, channels, height, width = images.shape
     rows, columns = height // PATCH, width // PATCH
     inner = images[:, :, : rows * PATCH, : columns * PATCH]
-    tiles = inner.unflatten(3, (columns, PATCH)).unflatten(2, (rows, PATCH))
+    tiles = inner.reshape(batch, channels, rows, PATCH, columns, PATCH)
     tiles = tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, rows columns, C 8 8)
     order = torch.rand(batch, rows * columns, device=images.device).argsort(dim=1)
     tiles = tiles.gather(1, order[..., None].expand_as(tiles))

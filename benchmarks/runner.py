@@ -1,8 +1,10 @@
 """Runs the arms of a claim over seeds, and reports mean and spread, run time and peak memory.
 
-Each run is a ``zoo fit`` in a process of its own, followed by one ``zoo test`` of its best
-checkpoint for each evaluation. Its figures are one JSON line each in ``benchmarks/results``; runs
-that are there already are not repeated, so an interrupted study goes on where it was.
+Each run is a ``zoo fit`` in a process of its own, which tests its best checkpoint, followed by one
+``zoo test`` of that for each evaluation with options of its own. A claim over several targets makes
+such a run in each of its settings, and compares means over them. The figures of a run are one JSON
+line each in ``benchmarks/results``; runs that are there already are not repeated, so an interrupted
+study goes on where it was.
 """
 
 from __future__ import annotations
@@ -53,6 +55,19 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Column:
+    """One column of the table.
+
+    Attributes:
+        evaluation: Whose test runs it is from.
+        metrics: Of ``metrics.json``; the mean of several. ``None`` for the arm's or the claim's.
+    """
+
+    evaluation: str
+    metrics: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
 class Claim:
     """What a method's abstract claims, and how it is measured at the embedded scale.
 
@@ -61,7 +76,11 @@ class Claim:
         metric: The metric of the table, as in ``metrics.json``.
         unit: Of the metric.
         arms: Method, honest baselines, ablations and controls.
-        evaluations: Options of ``zoo test`` by name; one column each.
+        evaluations: Options of ``zoo test`` by name.
+        columns: Of the table by heading; without any, one for each evaluation.
+        settings: Options of both ``zoo fit`` and ``zoo test`` by name, for instance the target
+            domains of leave-one-out: each arm is trained in each of them, and what is compared is
+            the mean over them.
         checks: The sentences.
         options: What every run is given.
     """
@@ -73,27 +92,54 @@ class Claim:
     evaluations: Mapping[str, Sequence[str]]
     checks: Sequence[Check] = ()
     options: Sequence[str] = field(default_factory=tuple)
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    settings: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"": ()})
+
+    @property
+    def table_columns(self) -> Mapping[str, Column]:
+        """The columns by heading."""
+        return self.columns or {name: Column(name) for name in self.evaluations}
 
 
 class Figures:
-    """The measured figures of one claim, by arm, evaluation and seed."""
+    """The measured figures of one claim, by arm, evaluation, setting and seed."""
 
     def __init__(self, claim: Claim, lines: Iterable[Mapping[str, Any]]) -> None:
         self.claim = claim
         self.lines = list(lines)
         self._arms = {arm.name: arm for arm in claim.arms}
 
-    def by_seed(self, arm: str, evaluation: str, metric: str | None = None) -> dict[int, float]:
-        """Value of each seed, in order."""
+    def by_setting(
+        self, arm: str, evaluation: str, metric: str | Sequence[str] | None = None
+    ) -> dict[str, dict[int, float]]:
+        """Value of each seed, in order, by setting; ``metric`` may be several, for their mean.
+
+        Runs that did not measure the metric (a baseline has none of a method's own) are left out.
+        """
         source = self._arms[arm].of or arm
-        key = metric or self._arms[arm].metric or self.claim.metric
+        metric = metric or self._arms[arm].metric or self.claim.metric
+        keys = [metric] if isinstance(metric, str) else list(metric)
+        found: dict[str, dict[int, float]] = {setting: {} for setting in self.claim.settings}
+        for line in sorted(self.lines, key=lambda line: line["seed"]):
+            values = line["metrics"]
+            known = line["arm"] == source and line["evaluation"] == evaluation
+            if known and line.get("setting", "") in found and all(key in values for key in keys):
+                mean = statistics.mean(values[key] for key in keys)
+                found[line.get("setting", "")][line["seed"]] = mean
+        return found
+
+    def by_seed(
+        self, arm: str, evaluation: str, metric: str | Sequence[str] | None = None
+    ) -> dict[int, float]:
+        """Value of each seed, in order: the mean over the settings, if all of them have it."""
+        settings = list(self.by_setting(arm, evaluation, metric).values())
         return {
-            line["seed"]: line["metrics"][key]
-            for line in sorted(self.lines, key=lambda line: line["seed"])
-            if line["arm"] == source and line["evaluation"] == evaluation
+            seed: statistics.mean(values[seed] for values in settings)
+            for seed in settings[0]
+            if all(seed in values for values in settings)
         }
 
-    def mean(self, arm: str, evaluation: str, metric: str | None = None) -> float:
+    def mean(self, arm: str, evaluation: str, metric: str | Sequence[str] | None = None) -> float:
         """Mean over the seeds."""
         return statistics.mean(self.by_seed(arm, evaluation, metric).values())
 
@@ -120,13 +166,23 @@ def run(
         jobs: Runs at the same time. With more than one, each computes on one thread.
     """
     path = RESULTS / f"{claim.method}.jsonl"
-    done = {(line["arm"], line["seed"]) for line in read(path)}
+    done = {(line["arm"], line.get("setting", ""), line["seed"]) for line in read(path)}
     trained = [arm for arm in claim.arms if arm.of is None and (not arms or arm.name in arms)]
-    todo = [(arm, seed) for seed in seeds for arm in trained if (arm.name, seed) not in done]
+    todo = [
+        (arm, setting, seed)
+        for seed in seeds
+        for setting in claim.settings
+        for arm in trained
+        if (arm.name, setting, seed) not in done
+    ]
     with ThreadPoolExecutor(jobs) as pool:
-        runs = [pool.submit(_train_and_test, claim, arm, seed, jobs) for arm, seed in todo]
+        runs = [pool.submit(_train_and_test, claim, *task, jobs) for task in todo]
         for finished in as_completed(runs):  # written at once: a stopped study loses what runs
-            lines = finished.result()
+            try:
+                lines = finished.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
             RESULTS.mkdir(exist_ok=True)
             with path.open("a", encoding="utf-8") as file:  # one write a run: whole or not at all
                 file.write("".join(json.dumps(line) + "\n" for line in lines))
@@ -140,24 +196,35 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _train_and_test(claim: Claim, arm: Arm, seed: int, jobs: int) -> list[dict[str, Any]]:
+def _train_and_test(
+    claim: Claim, arm: Arm, setting: str, seed: int, jobs: int
+) -> list[dict[str, Any]]:
     config = ["--config", f"zoo/{claim.method}.yaml", "--seed_everything", str(seed)]
-    options = [*claim.options, *arm.options, "--trainer.enable_progress_bar", "false"]
+    shared = [*claim.options, *claim.settings[setting], *arm.options]
+    options = [*shared, "--trainer.enable_progress_bar", "false"]
     with tempfile.TemporaryDirectory() as folder:
         root = ["--trainer.default_root_dir", folder]
         _zoo(["fit", *config, *options, *root], jobs)
         (trained,) = Path(folder).glob("runs/*/version_0")
         (best,) = (trained / "checkpoints").glob("best-*.ckpt")
-        training = json.loads((trained / "metrics.json").read_text())["training"]
-        lines = []
-        for number, (evaluation, given) in enumerate(claim.evaluations.items(), start=1):
-            ckpt = ["--ckpt_path", str(best)]
-            _zoo(["test", *config, *options, *root, *ckpt, *given], jobs)
-            record = json.loads((trained.parent / f"version_{number}/metrics.json").read_text())
-            record |= {"training": training, "checkpoint": best.name}
-            lines.append({"arm": arm.name, "seed": seed, "evaluation": evaluation, **record})
+        tested: dict[str, Any] = json.loads((trained / "metrics.json").read_text())
+        training = tested["training"]
+        lines, number = [], 0
+        for evaluation, given in claim.evaluations.items():
+            record = tested
+            if given:
+                number += 1
+                ckpt = ["--ckpt_path", str(best)]
+                _zoo(["test", *config, *options, *root, *ckpt, *given], jobs)
+                path = trained.parent / f"version_{number}/metrics.json"
+                record = json.loads(path.read_text())
+            record = {**record, "training": training, "checkpoint": best.name}
+            run = {"arm": arm.name, "seed": seed, "evaluation": evaluation}
+            run |= {"setting": setting} if setting else {}
+            lines.append(run | record)
     values = ", ".join(f"{x['evaluation']} {x['metrics'][claim.metric]:.4g}" for x in lines)
-    sys.stderr.write(f"{arm.name}, seed {seed}: {values} ({training['seconds']:.0f} s)\n")
+    where = f"{arm.name}, {setting}, seed {seed}" if setting else f"{arm.name}, seed {seed}"
+    sys.stderr.write(f"{where}: {values} ({training['seconds']:.0f} s)\n")
     return lines
 
 
@@ -182,16 +249,20 @@ def table(figures: Figures) -> str:
         for arm in claim.arms
         if 0 < len(found := figures.by_seed(arm.name, next(iter(claim.evaluations)))) < len(seeds)
     }
-    head = [f"{claim.metric.removeprefix('test_')} ({claim.unit})", *claim.evaluations]
+    head = [f"{claim.metric.removeprefix('test_')} ({claim.unit})", *claim.table_columns]
     rows = [[*head, "train (s)", "peak (MiB)"]]
     for arm in claim.arms:
         cells = []
-        for evaluation in claim.evaluations:
-            values = list(figures.by_seed(arm.name, evaluation).values())
+        for column in claim.table_columns.values():
+            values = list(figures.by_seed(arm.name, column.evaluation, column.metrics).values())
             spread = f" ± {statistics.stdev(values):.3f}" if len(set(values)) > 1 else ""
             cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
         cost = figures.cost(arm.name)
-        name = f"{arm.name} ({fewer[arm.name]} seeds)" if arm.name in fewer else arm.name
+        name = (
+            f"{arm.name} ({fewer[arm.name]} of {len(seeds)} seeds)"
+            if arm.name in fewer
+            else arm.name
+        )
         rows.append([name, *cells, *([f"{c:.0f}" for c in cost] if cost else ["", ""])])
     rows.insert(1, ["---"] * len(rows[0]))
     lines = [f"| {' | '.join(row)} |" for row in rows]

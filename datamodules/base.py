@@ -91,6 +91,12 @@ class ZooDataModule(LightningDataModule):
     def build(self, split: str) -> Dataset[Any]:
         """Returns the dataset of ``split``: "train", "val", "test" or "predict"."""
 
+    def train_sampler(
+        self, dataset: Dataset[Any], world: int, rank: int, seed: int
+    ) -> DistributedSampler[Any]:
+        """The order of training: shuffled by seed and epoch, a share of it for each rank."""
+        return DistributedSampler(dataset, world, rank, seed=seed)
+
     def describe(self) -> dict[str, Any]:
         """What was measured on, for ``metrics.json`` and the card: names and settings, no paths."""
         return {"class": type(self).__name__, "embedded": self.root is None, "seed": self.seed}
@@ -152,8 +158,7 @@ class ZooDataModule(LightningDataModule):
                 sampler=ShardSampler(dataset, world, rank),
                 num_workers=self.num_workers,
             )
-        seed = global_seed() or 0
-        sampler: DistributedSampler[Any] = DistributedSampler(dataset, world, rank, seed=seed)
+        sampler = self.train_sampler(dataset, world, rank, global_seed() or 0)
         if self.trainer is not None:
             # A resumed run fetches its first samples before Lightning tells the sampler the epoch.
             sampler.set_epoch(self.trainer.current_epoch)

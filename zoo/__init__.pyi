@@ -4,5 +4,6 @@ from .catalog import list_methods as list_methods
 from .degbins import DegBins as DegBins
 from .errors import ZooError as ZooError
 from .hub import from_pretrained as from_pretrained
+from .sem_fas import SemFas as SemFas
 
 __version__: str

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 from torchmetrics import MetricCollection
 
-from zoo.degbins.metrics import RMSE, EdgeRMSE, RankCorrelation, depth_metrics, near_edges
+from zoo.degbins.metrics import RMSE, EdgeRMSE, depth_metrics, near_edges
 
 
 def batch(count=3, height=30, width=26, seed=0):
@@ -153,20 +152,3 @@ def test_uneven_shards_sum_to_the_whole():
             setattr(merged, state, sum(getattr(part, state) for part in parts))
         merged._update_count = 1
         torch.testing.assert_close(merged.compute(), metric.compute())
-
-
-def test_rank_correlation_is_scipys_over_known_pixels_and_the_mean_over_images():
-    a, b, mask = batch()
-    b = b + 0.5 * a
-    mask[2] = False  # skipped
-    metric = RankCorrelation()
-    metric.update(a[:1], b[:1], mask[:1])
-    metric.update(a[1:], b[1:], mask[1:])
-    expected = [
-        spearmanr(x[m].numpy(), y[m].numpy()).statistic
-        for x, y, m in zip(a[:2], b[:2], mask[:2], strict=True)
-    ]
-    assert metric.compute().item() == pytest.approx(np.mean(expected), abs=1e-5)
-    monotone = RankCorrelation()
-    monotone.update(a, a.exp(), torch.ones_like(mask))
-    assert monotone.compute().item() == pytest.approx(1)

@@ -18,12 +18,13 @@ from zoo.atomic import atomic_path
 from zoo.base import ZooModule
 from zoo.degbins.classical import depth_range, fill_unknown, guided_filter
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
-from zoo.degbins.metrics import RMSE, RankCorrelation, depth_metrics
+from zoo.degbins.metrics import RMSE, depth_metrics
 from zoo.degbins.network import DegBinsNet, DegBinsOutput
 from zoo.degbins.tiling import tiled
 from zoo.depth_files import Source, check_sizes, read_depth, read_image
 from zoo.errors import ZooError
 from zoo.layers.resample import bicubic
+from zoo.metrics import ImageRankCorrelation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,7 +151,7 @@ class DegBins(ZooModule):
             rmse_guided_filter=RMSE(),
             **{f"rmse_stage{s}": RMSE() for s in range(1, stages + 1)},
         )
-        self.widening_vs_blur = RankCorrelation()
+        self.widening_vs_blur = ImageRankCorrelation()
 
     def forward(self, lr_depth: Tensor, guide: Tensor) -> dict[str, Any]:
         """Super-resolves a batch.

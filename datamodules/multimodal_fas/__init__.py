@@ -1,0 +1,3 @@
+"""Multimodal face anti-spoofing: procedural faces, the MMDG benchmark, and a user's own files."""
+
+from .datamodule import MultimodalFASDataModule as MultimodalFASDataModule

@@ -1,0 +1,89 @@
+"""Spearman's rank correlation, without loops over equal values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+
+def ranks(x: Tensor) -> Tensor:
+    """Ranks from 0, ties sharing their mean rank, float64. Shape: (N,)."""
+    _, inverse, counts = x.unique(return_inverse=True, return_counts=True)
+    last = counts.cumsum(0).double()
+    return (last - (counts + 1) / 2)[inverse]
+
+
+def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
+    """Spearman's correlation of two sets of N numbers; 0 where one of them does not vary.
+
+    Args:
+        first: Shape: (N,).
+        second: Shape: (N,).
+
+    Returns:
+        In -1..1, float32. Shape: ().
+    """
+    both = torch.stack([ranks(first), ranks(second)])
+    both = both - both.mean(dim=1, keepdim=True)
+    norm = both.square().sum(dim=1).prod().sqrt()
+    return (both.prod(dim=0).sum() / norm.clamp_min(1e-12)).float()
+
+
+class RankCorrelation(Metric):
+    """Over all samples."""
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    first: list[Tensor]
+    second: list[Tensor]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("first", [], dist_reduce_fx="cat")
+        self.add_state("second", [], dist_reduce_fx="cat")
+
+    def update(self, first: Tensor, second: Tensor) -> None:
+        """Adds a batch of pairs. Shape of each: (B,)."""
+        self.first.append(first.detach().float())
+        self.second.append(second.detach().float())
+
+    def compute(self) -> Tensor:
+        """In -1..1. Shape: ()."""
+        return rank_correlation(dim_zero_cat(self.first), dim_zero_cat(self.second))
+
+
+class ImageRankCorrelation(Metric):
+    """Of two maps over each image's known pixels; the mean over images."""
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    total: Tensor
+    images: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("images", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, first: Tensor, second: Tensor, mask: Tensor) -> None:
+        """Adds a batch; images with fewer than two known pixels are skipped.
+
+        Args:
+            first: Shape: (B, 1, H, W).
+            second: Shape: (B, 1, H, W).
+            mask: Where to compare, bool. Shape: (B, 1, H, W).
+        """
+        for x, y, known in zip(first, second, mask, strict=True):  # each has other known pixels
+            if known.sum() >= 2:
+                self.total += rank_correlation(x[known], y[known])
+                self.images += 1
+
+    def compute(self) -> Tensor:
+        """The mean over images. Shape: ()."""
+        return self.total / self.images.clamp_min(1)

@@ -11,6 +11,7 @@ from tests.sem_fas.case import CASE
 from zoo import SemFas
 from zoo.datamodules import MultimodalFASDataModule
 from zoo.errors import ZooError
+from zoo.export import export
 from zoo.face_files import MODALITIES
 from zoo.sem_fas import FASConcat
 from zoo.sem_fas.metrics import GroupMeans, Largest, SourceCalibration
@@ -277,6 +278,18 @@ def test_a_pretrained_trunk_is_not_saved(monkeypatch):
     assert any("trunk" in key for key in build(**VIT).state_dict())
     other = build(pretrained=True, **VIT)
     other.load_state_dict(model.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["torch_export", "onnx"])
+def test_the_graph_gives_what_predict_gives(tmp_path, form):
+    """`export` itself compares, and writes nothing that differs."""
+    if form == "onnx":
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxscript")
+    model = build()
+    torch.nn.init.normal_(model.head.weight)
+    assert export(model, tmp_path / "sem", form).is_file()
 
 
 # -- metrics -------------------------------------------------------------------------------------

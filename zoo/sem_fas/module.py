@@ -149,6 +149,12 @@ class SemFas(FaceAntiSpoofing):
             return None
         return lambda x: cast("Tensor", self.all_gather(x, sync_grads=True)).sum(dim=0)
 
+    def exportable(self) -> Any:
+        """What ``zoo export`` writes."""
+        from zoo.sem_fas.export import exportable
+
+        return exportable(self)
+
     # -- test --------------------------------------------------------------------------------
 
     def test_more(

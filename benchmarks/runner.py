@@ -241,41 +241,49 @@ def _zoo(args: Sequence[str], jobs: int) -> None:
 
 
 def table(figures: Figures) -> str:
-    """The card's table in Markdown: mean ± standard deviation over the seeds."""
+    """The card's table in Markdown: mean ± standard deviation over the seeds.
+
+    Arms without a figure are named below it.
+    """
     claim = figures.claim
+    columns = claim.table_columns
     seeds = sorted({line["seed"] for line in figures.lines})
-    fewer = {
-        arm.name: len(found)
-        for arm in claim.arms
-        if 0 < len(found := figures.by_seed(arm.name, next(iter(claim.evaluations)))) < len(seeds)
-    }
-    head = [f"{claim.metric.removeprefix('test_')} ({claim.unit})", *claim.table_columns]
+    head = [f"{claim.metric.removeprefix('test_')} ({claim.unit})", *columns]
     rows = [[*head, "train (s)", "peak (MiB)"]]
+    unmeasured = []
     for arm in claim.arms:
+        found = [
+            list(figures.by_seed(arm.name, column.evaluation, column.metrics).values())
+            for column in columns.values()
+        ]
+        count = max(map(len, found))
+        if not count:
+            unmeasured.append(arm.name)
+            continue
         cells = []
-        for column in claim.table_columns.values():
-            values = list(figures.by_seed(arm.name, column.evaluation, column.metrics).values())
+        for values in found:
             spread = f" ± {statistics.stdev(values):.3f}" if len(set(values)) > 1 else ""
             cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
         cost = figures.cost(arm.name)
-        name = (
-            f"{arm.name} ({fewer[arm.name]} of {len(seeds)} seeds)"
-            if arm.name in fewer
-            else arm.name
-        )
+        name = arm.name if count == len(seeds) else f"{arm.name} ({count} of {len(seeds)} seeds)"
         rows.append([name, *cells, *([f"{c:.0f}" for c in cost] if cost else ["", ""])])
     rows.insert(1, ["---"] * len(rows[0]))
     lines = [f"| {' | '.join(row)} |" for row in rows]
     last = max(line["date"] for line in figures.lines)[:10]
     hardware = ", ".join(sorted({line["hardware"] for line in figures.lines}))
     command = f"python -m benchmarks claims {claim.method} --seeds {' '.join(map(str, seeds))}"
-    return "\n".join([*lines, "", f"`{command}`, {last}, {hardware}."]) + "\n"
+    left = f" Not measured yet: {', '.join(unmeasured)}." if unmeasured else ""
+    return "\n".join([*lines, "", f"`{command}`, {last}, {hardware}.{left}"]) + "\n"
 
 
 def verdicts(figures: Figures) -> str:
     """Each sentence of the claim with its verdict, in Markdown."""
     lines = []
     for check in figures.claim.checks:
-        holds, detail = check.holds(figures)
+        try:
+            holds, detail = check.holds(figures)
+        except (ValueError, KeyError):  # no figure of some arm or seed
+            lines.append(f"- Not measured yet: {check.text}.")
+            continue
         lines.append(f"- {'Holds' if holds else '**Does not hold**'}: {check.text} ({detail}).")
     return "\n".join(lines) + "\n"

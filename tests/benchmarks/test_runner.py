@@ -88,6 +88,15 @@ def test_the_table_says_which_arms_have_fewer_seeds():
     assert rows[3].startswith("| theirs (1 of 2 seeds) |")
 
 
+def test_what_is_not_measured_is_named_and_not_judged():
+    lines = [entry for entry in study() if entry["arm"] == "theirs"]
+    figures = Figures(CLAIM, lines)
+    rows = runner.table(figures).splitlines()
+    assert [row.split(" |")[0] for row in rows[2:3]] == ["| theirs"]
+    assert "Not measured yet: ours, trivial." in rows[-1]
+    assert runner.verdicts(figures) == "- Not measured yet: ours is lower.\n"
+
+
 def test_without_columns_and_settings_there_is_one_column_an_evaluation():
     plain = Claim("toy", "test_error", "m", (Arm("ours"),), {"one": (), "two": ("--x", "1")})
     lines = [line("ours", 0, "", e, error=1.5) for e in plain.evaluations]

@@ -28,7 +28,9 @@ def encode(linear: Tensor, curve: str = "srgb") -> Tensor:
     x = linear.clamp(0, 1)
     if curve == "srgb":
         # The root has an infinite slope at 0, where the linear part applies: kept out of reach.
-        return torch.where(x <= 0.0031308, 12.92 * x, 1.055 * x.clamp_min(1e-4) ** (1 / 2.4) - 0.055)
+        return torch.where(
+            x <= 0.0031308, 12.92 * x, 1.055 * x.clamp_min(1e-4) ** (1 / 2.4) - 0.055
+        )
     return x.clamp_min(1e-8) ** (1 / _exponent(curve))
 
 

@@ -97,7 +97,8 @@ class FocalStackDataModule(ZooDataModule):
     A sample is a dict:
 
     - ``image``: the input, display-encoded, float32 in 0..1. Shape: (3, H, W).
-    - ``target``: everything in focus, linear, float32 in 0..1. Shape: (3, H, W). Not in ``predict``.
+    - ``target``: everything in focus, linear, float32 in 0..1. Shape: (3, H, W). Not in
+      ``predict``.
     - ``frames``: the focal stack, near to far, display-encoded. Shape: (N, 3, H, W). Not in
       ``predict``, and not of pairs.
     - ``focus``: which frame the input is; -1 if none. ``name``: str; ``index``: int.

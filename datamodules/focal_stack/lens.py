@@ -38,9 +38,7 @@ def layers_of(disparity: Tensor) -> tuple[Tensor, Tensor]:
     return coverage, (torch.arange(LAYERS) + 0.5) / LAYERS
 
 
-def render(
-    sharp: Tensor, disparity: Tensor, focus: Tensor, aperture: float = MAX_RADIUS
-) -> Tensor:
+def render(sharp: Tensor, disparity: Tensor, focus: Tensor, aperture: float = MAX_RADIUS) -> Tensor:
     """Pictures of one scene at several focus settings.
 
     Args:
@@ -67,10 +65,13 @@ def render(
         # A layer's edge against a farther one fades; against a nearer one it goes on beneath it, as
         # far as can be told: coverage counts among what is no nearer.
         below = F.conv2d(known[:, 0][None], kernels[:, None], groups=LAYERS)[0]
-        picture = torch.zeros_like(sharp)
+        picture, seen = torch.zeros_like(sharp), torch.zeros_like(disparity)
         for layer, base in zip(blurred, below, strict=True):
             alpha = (layer[3] / base.clamp_min(1e-4)).clamp(0, 1)
             color = layer[:3] / layer[3].clamp_min(1e-4)
             picture = picture * (1 - alpha) + color * alpha
-        pictures.append(picture)
+            seen = seen * (1 - alpha) + alpha
+        # A sharp far layer ends at what covers it, whose blurred edge lets it through: what little
+        # light is missing there is that of the rest.
+        pictures.append(picture / seen.clamp_min(1e-4))
     return torch.stack(pictures)

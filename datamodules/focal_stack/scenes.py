@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -38,7 +38,7 @@ class Stack:
     blurred: Tensor | None = None
 
 
-@lru_cache(maxsize=None)
+@cache
 def embedded_stacks(split: str, count: int) -> list[Stack]:
     """Middlebury scenes through a thin lens, focused at quantiles of their disparity.
 
@@ -90,7 +90,9 @@ class StackFolders:
 
     def __getitem__(self, index: int) -> Stack:
         files = _pictures(self.folders[index])
-        chosen = [files[round(i * (len(files) - 1) / max(self.count - 1, 1))] for i in range(self.count)]
+        chosen = [
+            files[round(i * (len(files) - 1) / max(self.count - 1, 1))] for i in range(self.count)
+        ]
         frames = [_read(path) for path in chosen]
         if any(f.shape != frames[0].shape for f in frames):
             raise ZooError(f"{self.folders[index]} has pictures of different sizes.")
@@ -108,7 +110,9 @@ class BlurredPairs:
     def __init__(self, folder: Path) -> None:
         for name in ("source", "target"):
             if not (folder / name).is_dir():
-                raise ZooError(f"{folder / name} is no folder: expected source/*.png, target/*.png.")
+                raise ZooError(
+                    f"{folder / name} is no folder: expected source/*.png, target/*.png."
+                )
         source, target = (_pictures(folder / name) for name in ("source", "target"))
         names = {p.stem for p in source} ^ {p.stem for p in target}
         if names:

@@ -1,3 +1,3 @@
-"""Photographs with their true radiance: panoramas with a simulated camera, and public benchmarks."""
+"""Photographs with their radiance: panoramas with a simulated camera, and benchmarks."""
 
 from .datamodule import HDRDataModule as HDRDataModule

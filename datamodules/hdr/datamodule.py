@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -126,8 +127,8 @@ class HDRDataModule(ZooDataModule):
         view: Side of a validation or test view of a panorama in pixels.
         views: Such views of each panorama.
         camera: What photographs scenes without a photograph: "photo", with noise, 8 bits and in
-            half of the cases JPEG; "clean", without noise and JPEG; "any_curve", as "photo" with a
-            display curve other than sRGB's in three of ten cases.
+            half of the cases JPEG; "noisy", as at night; "clean", without noise and JPEG;
+            "any_curve", as "photo" with a display curve other than sRGB's in three of ten cases.
         samples_per_epoch: Random crops that make a training epoch; ``None``: one of each scene, or
             1024 of the embedded panoramas.
         repair: Put 0 and the largest finite value for NaN and infinity in HDR files.
@@ -204,7 +205,7 @@ class HDRDataModule(ZooDataModule):
             fixed[0]
             return fixed
         count = EMBEDDED_CROPS if self.root is None else len(scenes)
-        trained = Camera(camera.noise, camera.jpeg, camera.unknown_curve, white_balance=True)
+        trained = replace(camera, white_balance=True)
         crops = TrainingCrops(scenes, trained, self.crop, self.samples_per_epoch or count)
         scenes.crop(0, self.crop, generator(self.seed))
         return crops

@@ -1,7 +1,7 @@
 """Public HDR data sets as they are published, and a table of one's own.
 
-The folder names of the published sets are written from their descriptions. If a copy differs, a file
-``pairs.csv`` in the root, with the columns ldr, hdr and split, always works.
+The folder names of the published sets are written from their descriptions. If a copy differs, a
+file ``pairs.csv`` in the root, with the columns ldr, hdr and split, always works.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ LAYOUTS = {
     # SingleHDR: https://arxiv.org/abs/2004.01179
     "hdr_real": Layout("HDR_gt/*.hdr, LDR_in/*.jpg", ("HDR_gt",), ("LDR_in",)),
     "hdr_synth": Layout("HDR_gt/*.hdr, LDR_in/*.jpg", ("HDR_gt",), ("LDR_in",)),
-    "hdr_eye": Layout("HDR/*.hdr, LDR/*.jpg", ("HDR",), ("LDR", "Bracketed_images"), test_only=True),
+    "hdr_eye": Layout(
+        "HDR/*.hdr, LDR/*.jpg", ("HDR",), ("LDR", "Bracketed_images"), test_only=True
+    ),
     # Hanji et al. 2022, inputs with 5 % (or 3 %) of the pixels clipped
     "si_hdr": Layout(
         "reference/*.exr, clip_95/*.png", ("reference",), ("clip_95",), test_only=True
@@ -75,11 +77,15 @@ def open_layout(name: str, root: Path, split: str, views: int, repair: bool) -> 
     base = next((root / n for n in SPLIT_NAMES[split] if (root / n).is_dir()), None)
     folder = base or root
     hdr = _listing(folder, layout.hdr, FILE_SUFFIXES, name, layout)
-    photos = _listing(folder, layout.photos, PHOTO_SUFFIXES, name, layout) if layout.photos else None
+    photos = (
+        _listing(folder, layout.photos, PHOTO_SUFFIXES, name, layout) if layout.photos else None
+    )
     if photos is not None:
         missing = sorted(set(photos) ^ set(hdr))
         if missing:
-            kind, other = ("radiance", "photograph") if missing[0] in photos else ("photograph", "radiance")
+            kind, other = (
+                ("radiance", "photograph") if missing[0] in photos else ("photograph", "radiance")
+            )
             raise ZooError(f"{folder}: {missing[0]} has a {other}, but no {kind}.")
     stems = sorted(hdr)
     if base is None and not layout.test_only:

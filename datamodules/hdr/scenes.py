@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -167,7 +167,8 @@ class Files:
         whole = self.view(index, 0, 0)
         check_crop(side, whole.radiance, str(self.hdr[index]))
         top, left = (
-            int(torch.randint(size - side + 1, (), generator=rng)) for size in whole.radiance.shape[1:]
+            int(torch.randint(size - side + 1, (), generator=rng))
+            for size in whole.radiance.shape[1:]
         )
         part = (slice(None), slice(top, top + side), slice(left, left + side))
         image = whole.image[part].clone() if whole.image is not None else None
@@ -246,7 +247,7 @@ def _read_file(path: Path, repair: bool) -> Tensor:
     return torch.from_numpy(read_radiance(path, repair)).permute(2, 0, 1).contiguous()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _embedded(name: str) -> Tensor:
     band = read_radiance(SAMPLES / f"{name}.exr")[ROWS[0] : ROWS[1]]
     return torch.from_numpy(np.ascontiguousarray(band.transpose(2, 0, 1)))

@@ -10,6 +10,7 @@ Notation:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ def check_evs(evs: Sequence[float]) -> None:
     """
     if 0 not in evs:
         raise ZooError(f"evs={list(evs)} lacks 0, the exposure of the input itself.")
-    if any(b <= a for a, b in zip(evs, evs[1:], strict=False)):
+    if any(b <= a for a, b in pairwise(evs)):
         raise ZooError(f"evs={list(evs)} must rise from frame to frame.")
     if not 2 <= len(evs) <= MAX_FRAMES:
         raise ZooError(f"evs has {len(evs)} frames: expected 2 to {MAX_FRAMES}.")
@@ -97,14 +98,20 @@ def keep_input(
 def triangle_prior(frames: Tensor) -> Tensor:
     """Logarithm of (1 - |2 m - 1|)^2 with m the mean of a frame's colours, at least log 1e-6.
 
+    A frame with one channel at its end is wrong there however well its mean is exposed, and drags
+    saturated colours towards grey. So the weight falls to nothing where the brightest channel goes
+    from 0.9 to 1.
+
     Args:
         frames: Display-encoded, 0..1. Shape: (B, N, 3, H, W).
 
     Returns:
         Shape: (B, N, H, W).
     """
-    mean = frames.float().mean(dim=2)
-    return (1 - (2 * mean - 1).abs()).square().clamp_min(LOWEST_PRIOR).log()
+    values = frames.float()
+    triangle = (1 - (2 * values.mean(dim=2) - 1).abs()).square()
+    unclipped = ((1 - values.amax(dim=2)) / 0.1).clamp(max=1)
+    return (triangle * unclipped).clamp_min(LOWEST_PRIOR).log()
 
 
 def merge(frames: Tensor, weights: Tensor, evs: Sequence[float], curve: str = "srgb") -> Tensor:
@@ -146,7 +153,9 @@ def debevec(frames: Tensor, evs: Sequence[float], curve: str = "srgb") -> Tensor
     return torch.exp2((weights * log).sum(dim=1))
 
 
-def perturb(frames: Tensor, share: float = 0.75, generator: torch.Generator | None = None) -> Tensor:
+def perturb(
+    frames: Tensor, share: float = 0.75, generator: torch.Generator | None = None
+) -> Tensor:
     """What a generator does to a true bracket: gains that drift over each frame, and noise.
 
     With noiseless frames of floats the darkest one alone would do, and the weights would learn

@@ -6,7 +6,9 @@ cached is a function of seed, data and generator alone, so that a resumed run tr
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,8 @@ class BracketCache:
 
     def __init__(self, samples: int, folder: str | None = None) -> None:
         self.samples = samples
-        self.folder = tempfile.TemporaryDirectory(prefix="brackets-", dir=folder)
+        self.folder = Path(tempfile.mkdtemp(prefix="brackets-", dir=folder))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arrays: dict[str, NDArray[np.float16]] = {}
         self.filled = 0
 
@@ -72,12 +75,14 @@ class BracketCache:
         for name, value in values.items():
             if name not in self.arrays:
                 self.arrays[name] = np.memmap(
-                    Path(self.folder.name) / f"{name}.f16",
+                    self.folder / f"{name}.f16",
                     dtype=np.float16,
                     mode="w+",
                     shape=(self.samples, *value.shape[1:]),
                 )
-            self.arrays[name][self.filled : self.filled + count] = value[:count].half().cpu().numpy()
+            self.arrays[name][self.filled : self.filled + count] = (
+                value[:count].half().cpu().numpy()
+            )
         self.filled += count
 
     def draw(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:

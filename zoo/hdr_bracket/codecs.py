@@ -106,7 +106,9 @@ class LatentCodec(Codec):
 
     def _mode(self, frames: Tensor) -> Tensor:
         parts = frames.flatten(0, 1).split(self.chunk)
-        modes = [self.vae.encode(2 * part.to(self.vae.dtype) - 1).latent_dist.mode() for part in parts]
+        modes = [
+            self.vae.encode(2 * part.to(self.vae.dtype) - 1).latent_dist.mode() for part in parts
+        ]
         return torch.cat(modes).float().unflatten(0, frames.shape[:2])
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -43,7 +44,7 @@ def scalings(sigma: Tensor) -> Scalings:
 
 
 def loss_weight(sigma: Tensor) -> Tensor:
-    """lambda = (1 + s^2) / s^2, which makes the loss that of F alone. Shape: (B, 1, 1, 1, 1)."""
+    """Lambda = (1 + s^2) / s^2, which makes the loss that of F alone. Shape: (B, 1, 1, 1, 1)."""
     s = sigma.float().view(-1, 1, 1, 1, 1)
     return (1 + s.square()) / s.square()
 
@@ -71,7 +72,7 @@ def euler(
         sigmas: Falling, the last one 0.
     """
     z = sigmas[0] * noise
-    for sigma, following in zip(sigmas, sigmas[1:], strict=False):
+    for sigma, following in pairwise(sigmas):
         clean = denoise(z, torch.full((len(z),), sigma, device=z.device))
         z = clean + (following / sigma) * (z - clean)  # z + (following - sigma) (z - clean) / sigma
     return z

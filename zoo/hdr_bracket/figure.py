@@ -83,9 +83,7 @@ def _sharpness(image: Tensor, result: Tensor, target: Tensor, name: str) -> Figu
     return figure
 
 
-def _bracket(
-    frames: Tensor, true: Tensor, weights: Tensor, labels: list[str], name: str
-) -> Figure:
+def _bracket(frames: Tensor, true: Tensor, weights: Tensor, labels: list[str], name: str) -> Figure:
     """Generated frames, true frames, and the weights of the fusion."""
     count = len(labels)
     figure = Figure(figsize=(2.7 * count, 8.4), layout="constrained")
@@ -111,5 +109,3 @@ def _bare(axes: Any) -> None:
     for axis in np.ravel(axes):
         axis.set_xticks([])
         axis.set_yticks([])
-
-

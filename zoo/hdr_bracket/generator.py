@@ -124,7 +124,9 @@ class BracketGenerator(nn.Module):
         f = tiled(network, z, condition.latents, self.tile, self.tile // 4)
         return c.skip * z + c.out * f.float()
 
-    def loss(self, frames: Tensor, image: Tensor, reference: Tensor, lost: Tensor, drop: float) -> Tensor:
+    def loss(
+        self, frames: Tensor, image: Tensor, reference: Tensor, lost: Tensor, drop: float
+    ) -> Tensor:
         """The loss of EDM, twice as heavy in cells where the input has lost light.
 
         Args:

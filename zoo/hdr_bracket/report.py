@@ -1,4 +1,4 @@
-"""What validation and test report: the method's errors, and those of other weights on its frames."""
+"""What validation and test report: the method's errors, and those of other weights."""
 
 from __future__ import annotations
 

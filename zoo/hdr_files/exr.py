@@ -48,7 +48,9 @@ def read_exr(path: str | Path) -> Array:
             names, header = sorted(part.channels), dict(part.header)
     except Exception as error:  # the library's own kinds, RuntimeError and TypeError among them
         reason = " ".join(str(error).split())
-        raise ZooError(f"{path} cannot be read as OpenEXR, it may be truncated: {reason}") from error
+        raise ZooError(
+            f"{path} cannot be read as OpenEXR, it may be truncated: {reason}"
+        ) from error
     if "Y" in pixels and not {"R", "G", "B"} & set(pixels):
         pixels = dict.fromkeys("RGB", pixels["Y"])
     missing = [name for name in "RGB" if name not in pixels]

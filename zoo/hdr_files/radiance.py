@@ -39,8 +39,8 @@ def read_radiance(source: str | os.PathLike[str], repair: bool = False) -> Array
     suffix = path.suffix.lower()
     if suffix not in HDR_SUFFIXES:
         raise ZooError(
-            f"{path} is no HDR image: expected linear radiance in one of {', '.join(HDR_SUFFIXES)}; "
-            "8-bit files have no light above their white."
+            f"{path} is no HDR image: expected linear radiance in one of {', '.join(HDR_SUFFIXES)} "
+            "(8-bit files have no light above their white)."
         )
     if not path.is_file():
         raise ZooError(f"{path} does not exist or is not a file.")

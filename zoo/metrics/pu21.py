@@ -90,8 +90,6 @@ class PU21SSIM(_PU21):
     """SSIM on PU21 values, over a range of those of 10000 nits; mean over images."""
 
     def _score(self, pred: Tensor, target: Tensor) -> Tensor:
-        score = structural_similarity_index_measure(
-            pred, target, data_range=PEAK, reduction="none"
-        )
+        score = structural_similarity_index_measure(pred, target, data_range=PEAK, reduction="none")
         assert isinstance(score, Tensor)
         return score.reshape(-1)

@@ -7,13 +7,14 @@ is. Its preference study cannot be repeated here.
 
 from benchmarks.runner import Arm, Check, Claim, Figures
 
-METHOD, DIRECT, DIRECT_COMPUTE, HIGHLIGHTS, SHADOWS, UNBLENDED = (
+METHOD, DIRECT, DIRECT_COMPUTE, HIGHLIGHTS, SHADOWS, UNBLENDED, MANY_STEPS = (
     "bracket + learned weights",
     "direct log-HDR, as many steps",
     "direct log-HDR, as much compute",
     "highlights only (EV -4 to 0), half the steps",
     "shadows only (EV 0 to 4), half the steps",
     "without the re-exposed input (fidelity 0)",
+    "8 steps of the sampler from 80",
 )
 INPUT, TRIANGLE, MEAN, DEBEVEC = (
     "input linearised",
@@ -99,6 +100,7 @@ CLAIM = Claim(
         Arm(HIGHLIGHTS, ("--model.evs", "[-4,-2,0]", "--model.generator_steps", "160")),
         Arm(SHADOWS, ("--model.evs", "[0,2,4]", "--model.generator_steps", "160")),
         Arm(UNBLENDED, ("--model.fidelity", "0")),
+        Arm(MANY_STEPS, ("--model.steps", "8", "--model.sigma_max", "80")),
         Arm(MEAN, of=METHOD, metric="test_pu_psnr_mean"),
         Arm(TRIANGLE, of=METHOD, metric="test_pu_psnr_triangle"),
         Arm(DEBEVEC, of=METHOD, metric="test_pu_psnr_debevec"),

@@ -101,6 +101,10 @@ def test_the_input_takes_its_place():
         kept[0, 3, :, 0, 1], 0.5 * frames[0, 3, :, 0, 1] + 0.5 * exposed[0, 3, :, 0, 1]
     )
     assert torch.allclose(kept[0, 0, :, 0, 2], frames[0, 0, :, 0, 2])  # lost light stays generated
+    assert torch.allclose(kept[0, 4, :, 0, 0], frames[0, 4, :, 0, 0])
+    whole = keep_input(frames, image, EVS, fidelity=1.0)
+    assert torch.allclose(whole[0, 4, :, 0, 2], exposed[0, 4, :, 0, 2])  # brighter, still clipped
+    assert torch.allclose(whole[0, 0, :, 0, 0], exposed[0, 0, :, 0, 0])  # darker, still dark
 
 
 def test_perturbed_frames_differ_and_others_have_eight_bits():

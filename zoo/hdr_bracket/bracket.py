@@ -73,12 +73,30 @@ def well_exposed(image: Tensor) -> Tensor:
     return ((darkest - low) / 0.05).clamp(0, 1) * ((high - brightest) / 0.05).clamp(0, 1)
 
 
+def known(image: Tensor, evs: Sequence[float]) -> Tensor:
+    """Where a frame's pixels follow from the input: 1, falling to 0 towards what it has lost.
+
+    A darker frame (e < 0) is known wherever the input is not clipped, its shadows too; a brighter
+    one wherever the input is not dark, its clipped pixels too. Only the rest must be generated.
+
+    Args:
+        image: Display-encoded, 0..1. Shape: (B, 3, H, W).
+        evs: Exposure offsets in stops.
+
+    Returns:
+        Shape: (B, N, 1, H, W).
+    """
+    unclipped = ((CLIPPED - image.amax(dim=1, keepdim=True)) / 0.03).clamp(0, 1)
+    lit = ((image.amin(dim=1, keepdim=True) - DARK) / 0.03).clamp(0, 1)
+    return torch.stack([unclipped if e < 0 else lit for e in evs], dim=1)
+
+
 def keep_input(
     frames: Tensor, image: Tensor, evs: Sequence[float], fidelity: float, curve: str = "srgb"
 ) -> Tensor:
     """Puts the input in the place of the frame e = 0, and blends it into the others.
 
-    Where the input is well exposed, the other frames are known but for its noise: there the
+    Where the input has lost nothing, the other frames are known but for its noise: there the
     re-exposed input has the weight ``fidelity``.
 
     Args:
@@ -89,7 +107,7 @@ def keep_input(
         curve: f.
     """
     exposed = expose(decode(image, curve), evs, curve)
-    alpha = fidelity * well_exposed(image)[:, None]
+    alpha = fidelity * known(image, evs)
     blended = frames + alpha * (exposed - frames)
     is_input = torch.tensor([e == 0 for e in evs], device=frames.device).view(1, -1, 1, 1, 1)
     return torch.where(is_input, image[:, None].to(frames.dtype), blended)

@@ -78,7 +78,7 @@ class HDRBracket(ZooModule):
         fusion: "unet", or without training "triangle" or "mean" weights.
         fusion_width: Channels of the fusion network at full resolution. Real scale: 32.
         baseline: "direct" makes the same network predict the HDR image at once, for comparison.
-        fidelity: Weight of the re-exposed input in the generated frames where it is well exposed;
+        fidelity: Weight of the re-exposed input in the generated frames where it has lost nothing;
             0 for none, the ablation.
         steps: Of the sampler.
         sigma_max: Its first noise level. Real scale: 700.
@@ -119,7 +119,7 @@ class HDRBracket(ZooModule):
         fusion: str = "unet",
         fusion_width: int = 12,
         baseline: str = "bracket",
-        fidelity: float = 0.5,
+        fidelity: float = 1.0,
         steps: int = 8,
         sigma_max: float = 80.0,
         guidance: float = 1.0,

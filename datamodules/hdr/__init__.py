@@ -1,0 +1,3 @@
+"""Photographs with their radiance: panoramas with a simulated camera, and benchmarks."""
+
+from .datamodule import HDRDataModule as HDRDataModule

@@ -1,0 +1,118 @@
+"""What validation and test report: the method's errors, and those of other weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanMetric, Metric, MetricCollection
+from torchmetrics.image import StructuralSimilarityIndexMeasure
+
+from zoo.display import decode, encode
+from zoo.hdr_bracket import metrics as m
+from zoo.hdr_bracket.bracket import debevec, mean_weights, perturb, triangle_prior
+from zoo.metrics.pu21 import PU21PSNR, PU21SSIM
+
+if TYPE_CHECKING:
+    from zoo.hdr_bracket.module import HDRBracket
+
+# Estimates that the test compares with the method's own: the input as it is; the same frames with
+# other weights; and the weights on true frames with a generator's errors put on them.
+FRAME_WEIGHTS = ("mean", "triangle", "debevec")
+TRUE_WEIGHTS = ("true", "true_mean", "true_triangle")
+
+
+class PictureSSIM(StructuralSimilarityIndexMeasure):
+    """SSIM of display-encoded pictures; input and truth are linear."""
+
+    def __init__(self) -> None:
+        super().__init__(data_range=1.0)
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Adds pictures of (B, 3, H, W)."""
+        super().update(encode(preds.float()), encode(target.float()))
+
+
+def measures(task: str) -> dict[str, Metric | MetricCollection]:
+    """The errors of validation and test, by the names they are logged under."""
+    if task != "hdr":
+        return {
+            "pu_psnr": PU21PSNR(),
+            "psnr": m.PicturePSNR(),
+            "ssim": PictureSSIM(),
+            "sharpness": m.Sharpness(),
+        }
+    return {
+        "pu_psnr": PU21PSNR(),
+        "pu_ssim": PU21SSIM(),
+        "log2_mae": m.Log2MAE(),
+        "log2_rmse": m.Log2RMSE(),
+        "log2_clipped": m.ClippedError(),
+        "log2_dark": m.DarkError(),
+        "log2_well_exposed": m.WellExposedError(),
+        "reexposure": m.ReexposurePSNR(),
+    }
+
+
+def test_only(task: str, learned: bool, bracket: bool) -> dict[str, Metric]:
+    """Further metrics of the test.
+
+    Args:
+        task: Of the method.
+        learned: Whether the weights are a network's.
+        bracket: Whether there is a bracket to weigh otherwise.
+    """
+    if task != "hdr":
+        pairs: dict[str, Metric] = {"psnr_input": m.PicturePSNR(), "psnr_mean": m.PicturePSNR()}
+        pairs |= {"ssim_input": PictureSSIM(), "sharpness_input": m.Sharpness()}
+        return pairs | {"pu_psnr_input": PU21PSNR()}
+    others = ("input", *(FRAME_WEIGHTS if bracket else ()), *(TRUE_WEIGHTS if learned else ()))
+    found: dict[str, Metric] = {"pu_psnr_aligned": PU21PSNR(), "log2_mae_aligned": m.Log2MAE()}
+    for other in others:
+        found |= {f"pu_psnr_{other}": PU21PSNR(), f"log2_mae_{other}": m.Log2MAE()}
+    found |= {"log2_clipped_input": m.ClippedError(), "log2_dark_input": m.DarkError()}
+    found |= {"log2_well_exposed_input": m.WellExposedError()}
+    return found | ({"heaviest_frame": MeanMetric()} if bracket else {})
+
+
+def compare(
+    model: HDRBracket, batch: Mapping[str, Any], out: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The estimates of the test by name; "" is the method's own."""
+    image, target, frames = batch["image"], batch["target"], out["frames"]
+    estimates = {"": out["hdr"], "input": decode(image.float(), model.crf)}
+    estimates["mean"] = model.merge(frames, mean_weights(frames))
+    if model.task != "hdr":
+        return estimates
+    estimates["aligned"] = m.align(out["hdr"], target, image)
+    estimates["triangle"] = model.merge(frames, triangle_prior(frames).softmax(dim=1))
+    estimates["debevec"] = debevec(frames, model.evs, model.crf)
+    if model.fusion is not None:
+        seeded = torch.Generator().manual_seed(int(batch["index"][0]))
+        true = perturb(model.true_frames(batch), share=1.0, generator=seeded)
+        estimates["true"] = model.merge(true, model.weights(true))
+        estimates["true_mean"] = model.merge(true, mean_weights(true))
+        estimates["true_triangle"] = model.merge(true, triangle_prior(true).softmax(dim=1))
+    return estimates
+
+
+def update(
+    metrics: MetricCollection,
+    prefix: str,
+    estimates: Mapping[str, Tensor],
+    batch: Mapping[str, Any],
+    weights: Tensor,
+) -> None:
+    """Hands each metric the estimate whose name its own ends in; else the method's."""
+    for name, metric in metrics.items(keep_base=True):
+        plain = name.removeprefix(prefix)
+        if plain == "heaviest_frame":
+            metric.update(weights.mean(dim=(2, 3)).amax(dim=1))
+            continue
+        ends = [key for key in estimates if key and plain.endswith(f"_{key}")]
+        values = [estimates[max(ends, key=len, default="")], batch["target"]]
+        if isinstance(metric, m.HDRError):
+            values.append(batch["image"])
+        metric.update(*values)

@@ -71,6 +71,7 @@ class DegradationEmbedding(nn.Module):
         super().__init__()
         self.on_features = nn.Conv2d(channels, embed_channels, PATCH, stride=PATCH)
         nn.init.kaiming_normal_(self.on_features.weight, nonlinearity="relu")
+        assert self.on_features.bias is not None
         nn.init.zeros_(self.on_features.bias)
         self.on_estimate = conv3x3(PATCH**2, embed_channels, bias=False)
         self.on_lr = conv3x3(3 * PATCH**2, embed_channels)
@@ -200,6 +201,7 @@ class BinsHead(nn.Module):
     ) -> None:
         super().__init__()
         self.deg_adapt = deg_adapt
+        self.half_widths = [range_init * range_ratio**s for s in range(stages)]  # rho_s
         embedded = deg_adapt or predict_kernels
         self.embed = DegradationEmbedding(channels, embed_channels) if embedded else None
         self.kernels = Pointwise(embed_channels, KERNEL_SIZE**2) if predict_kernels else None
@@ -209,13 +211,13 @@ class BinsHead(nn.Module):
             BinStage(
                 hidden,
                 bins,
-                range_init * range_ratio**s,
+                half_width,
                 range_kappa,
                 embed_channels if deg_adapt else 0,
                 adaptive,
                 first=s == 0,
             )
-            for s in range(stages)
+            for s, half_width in enumerate(self.half_widths)
         )
 
     def forward(self, features: Tensor, d_up: Tensor, return_aux: bool) -> DegBinsOutput:
@@ -234,7 +236,7 @@ class BinsHead(nn.Module):
             residuals.append(expected_residual(bins))
             if return_aux:
                 stages.append(bins)
-        std, widening = deviation(bins), (bins.high - bins.low) / (2 * stage.half_width)
+        std, widening = deviation(bins), (bins.high - bins.low) / (2 * self.half_widths[-1])
         if not return_aux:
             return DegBinsOutput(residuals[1:], std, widening)
         kernels = to_pixels(self.kernels(embedding)) if self.kernels is not None else None

@@ -17,9 +17,10 @@ from torchmetrics import MetricCollection
 from zoo.atomic import atomic_path
 from zoo.base import ZooModule
 from zoo.degbins.classical import depth_range, fill_unknown, guided_filter
+from zoo.degbins.head import DegBinsOutput
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
 from zoo.degbins.metrics import RMSE, depth_metrics
-from zoo.degbins.network import DegBinsNet, DegBinsOutput
+from zoo.degbins.network import DegBinsNet
 from zoo.degbins.tiling import tiled
 from zoo.depth_files import Source, check_sizes, read_depth, read_image
 from zoo.errors import ZooError
@@ -231,7 +232,7 @@ class DegBins(ZooModule):
 
     def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
         """Updates the errors, those of each stage, and those of the baselines without training."""
-        out = self(batch["lr_depth"], batch["guide"])
+        out: dict[str, Any] = self(batch["lr_depth"], batch["guide"])
         upsampled = out["upsampled"]
         filtered = guided_filter(batch["guide"], upsampled)
         estimates = {"bicubic": upsampled, "guided_filter": filtered}

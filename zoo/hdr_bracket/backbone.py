@@ -95,9 +95,9 @@ def build_svd(
     Raises:
         ZooError: If a part is unknown, cannot be fetched, or transformers is missing.
     """
-    for part in sizes:
-        if part not in PARTS:
-            raise ZooError(f"backbone_sizes names '{part}': expected {', '.join(PARTS)}.")
+    for name in sizes:
+        if name not in PARTS:
+            raise ZooError(f"backbone_sizes names '{name}': expected {', '.join(PARTS)}.")
     try:
         from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
     except ImportError as error:

@@ -54,6 +54,7 @@ class BracketCache:
         dataset = getattr(loader, "dataset", None)
         if not isinstance(loader, DataLoader) or not isinstance(dataset, Sized) or not len(dataset):
             return False
+        images: Any = dataset
         batched = loader.batch_size is not None
         size = loader.batch_size or 1
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -62,7 +63,7 @@ class BracketCache:
             while self.filled < self.samples:
                 indices = [(number * size + i) % len(dataset) for i in range(size)]
                 torch.manual_seed(seed + 7919 * number)
-                batch: Any = _fetch(dataset, indices) if batched else dataset[indices[0]]
+                batch: Any = _fetch(images, indices) if batched else images[indices[0]]
                 if batched:
                     batch = (loader.collate_fn or default_collate)(batch)
                 self._add(bracket(batch["image"], number), batch["target"])

@@ -92,12 +92,13 @@ class LatentCodec(Codec):
 
     def train(self, mode: bool = True) -> LatentCodec:
         """Stays in eval mode."""
-        return super().train(False)  # type: ignore[return-value]
+        return super().train(False)
 
     @torch.no_grad()
     def encode(self, frames: Tensor, reference: Tensor) -> Tensor:
         """Shape: (B, N, 3, H, W) to (B, N, 4, H/8, W/8)."""
-        return self._mode(frames) * self.vae.config.scaling_factor
+        latents: Tensor = self._mode(frames) * self.vae.config.scaling_factor
+        return latents
 
     @torch.no_grad()
     def condition(self, reference: Tensor) -> Tensor:
@@ -105,18 +106,21 @@ class LatentCodec(Codec):
         return self._mode(reference)
 
     def _mode(self, frames: Tensor) -> Tensor:
-        parts = frames.flatten(0, 1).split(self.chunk)
+        parts = torch.split(frames.flatten(0, 1), self.chunk)
         modes = [
             self.vae.encode(2 * part.to(self.vae.dtype) - 1).latent_dist.mode() for part in parts
         ]
-        return torch.cat(modes).float().unflatten(0, frames.shape[:2])
+        return torch.cat(modes).float().view(*frames.shape[:2], *modes[0].shape[1:])
 
     @torch.no_grad()
     def decode(self, latents: Tensor, reference: Tensor) -> Tensor:
         """Shape: (B, N, 4, h, w) to (B, N, 3, 8 h, 8 w)."""
         z = latents / self.vae.config.scaling_factor
-        chunks = [self._decode_chunk(part) for video in z for part in video.split(self.chunk)]
-        return (torch.cat(chunks).float().unflatten(0, latents.shape[:2]) + 1) / 2
+        chunks = [
+            self._decode_chunk(part) for video in z for part in torch.split(video, self.chunk)
+        ]
+        frames = torch.cat(chunks).float().view(*latents.shape[:2], *chunks[0].shape[1:])
+        return (frames + 1) / 2
 
     def _decode_chunk(self, z: Tensor) -> Tensor:
         height, width = (s * self.factor for s in z.shape[-2:])
@@ -173,7 +177,7 @@ class ImageEncoder(nn.Module):
 
     def train(self, mode: bool = True) -> ImageEncoder:
         """Stays in eval mode."""
-        return super().train(False)  # type: ignore[return-value]
+        return super().train(False)
 
     @torch.no_grad()
     def forward(self, image: Tensor) -> Tensor:

@@ -83,7 +83,8 @@ class HDRResult:
 
 
 def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+    rounded: NDArray[np.uint8] = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+    return rounded
 
 
 def _write_picture(path: Path, pixels: NDArray[np.uint8]) -> Path:

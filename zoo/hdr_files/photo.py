@@ -101,7 +101,8 @@ def _as_display(pixels: NDArray[Any], where: str) -> Array:
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * 255
     if pixels.dtype.kind in "iu":
-        return pixels.astype(np.float32) / np.float32(np.iinfo(pixels.dtype).max)
+        share: Array = pixels.astype(np.float32) / np.float32(np.iinfo(pixels.dtype).max)
+        return share
     if pixels.dtype.kind != "f":
         raise ZooError(f"{where} holds {pixels.dtype} values: expected integers or floats.")
     image: Array = pixels.astype(np.float32)

@@ -60,7 +60,8 @@ def read_rgbe(path: str | Path) -> Array:
     if lines < 1 or width < 1:
         raise ZooError(f"{path} is {width}x{lines}: expected at least one pixel.")
     pixels = _decode(np.frombuffer(body, dtype=np.uint8), lines, width, path)
-    return _turn(from_rgbe(pixels) / scale.astype(np.float32), axes[0], axes[2])
+    radiance: Array = np.divide(from_rgbe(pixels), scale.astype(np.float32))
+    return _turn(radiance, axes[0], axes[2])
 
 
 def write_rgbe(path: str | Path, radiance: Array) -> Path:
@@ -120,7 +121,8 @@ def _decode(data: Bytes, lines: int, width: int, path: Path) -> Bytes:
             position = _decode_run(raw, position, pixels[row, part])
             if position < 0:
                 raise _truncated(path, row, lines)
-    return pixels.transpose(0, 2, 1)
+    interleaved: NDArray[np.uint8] = pixels.transpose(0, 2, 1)
+    return interleaved
 
 
 def _is_marked(data: Bytes, position: int, width: int) -> bool:
@@ -169,7 +171,8 @@ def _decode_old(data: Bytes, lines: int, width: int, path: Path) -> Bytes:
     spread = np.repeat(source[:used], counts[:used])
     if repeats[0] or len(spread) < wanted:
         raise _truncated(path, len(spread) // width, lines)
-    return pixels[spread[:wanted]].reshape(lines, width, 4)
+    decoded: NDArray[np.uint8] = pixels[spread[:wanted]].reshape(lines, width, 4)
+    return decoded
 
 
 def _truncated(path: Path, row: int, lines: int) -> ZooError:

@@ -12,9 +12,10 @@ from torchmetrics.utilities import dim_zero_cat
 
 def ranks(x: Tensor) -> Tensor:
     """Ranks from 0, ties sharing their mean rank, float64. Shape: (N,)."""
-    _, inverse, counts = x.unique(return_inverse=True, return_counts=True)
+    _, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum(0).double()
-    return (last - (counts + 1) / 2)[inverse]
+    means: Tensor = last - (counts + 1) / 2
+    return means[inverse]
 
 
 def rank_correlation(first: Tensor, second: Tensor) -> Tensor:

@@ -18,6 +18,12 @@ def global_seed() -> int | None:
     return int(seed) if seed is not None else None
 
 
+def generator(*key: int) -> torch.Generator:
+    """Returns a CPU generator whose stream is a function of all the numbers of ``key``."""
+    # PyTorch uses only the low 32 bits of a seed, so the key is hashed to 32 bits first.
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+
+
 class EpochSeed(Callback):
     """Seeds Python, numpy and torch anew at the start of each training epoch."""
 

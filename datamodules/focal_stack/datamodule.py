@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 from zoo.display import decode
 from zoo.errors import ZooError, did_you_mean
 from zoo.hdr_files import PHOTO_SUFFIXES
+from zoo.reproducible import generator
 
 from ..base import ZooDataModule
-from ..hdr.camera import generator
 from ..hdr.datamodule import Photographs
 from .scenes import Stack, embedded_stacks, open_stacks
 

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from numpy.random import SeedSequence
 from scipy.ndimage import gaussian_filter
 from torch import Generator, Tensor
 
 from zoo.layers import resample
+from zoo.reproducible import generator as generator
 
 Window: TypeAlias = tuple[slice, slice]  # rows and columns of a crop in its full-size image
 
@@ -29,12 +29,6 @@ GRID = 3  # a smooth random map is GRID x GRID uniform numbers, enlarged
 NOISY_SIGMA = 3.6  # px at full size
 NOISY_STD = 0.07  # of the full scale: 5 m, or 255 grey levels
 MIN_DEPTH = 1e-3  # an undershoot of the bicubic kernel must not read as unknown
-
-
-def generator(*key: int) -> Generator:
-    """Returns a CPU generator whose stream is a function of all the numbers of ``key``."""
-    # PyTorch uses only the low 32 bits of a seed, so the key is hashed to 32 bits first.
-    return torch.Generator().manual_seed(int(SeedSequence(key).generate_state(1)[0]))
 
 
 def fill_unknown(depth: Tensor) -> Tensor:

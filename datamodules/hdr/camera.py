@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.random import SeedSequence
 from PIL import Image
 from torch import Generator, Tensor
 
@@ -55,11 +54,6 @@ CAMERAS = {
     "noisy": Camera(gain=GAIN_NOISY),
     "any_curve": Camera(unknown_curve=0.3),
 }
-
-
-def generator(*key: int) -> Generator:
-    """A CPU generator whose stream is a function of all the numbers of ``key``."""
-    return torch.Generator().manual_seed(int(SeedSequence(key).generate_state(1)[0]))
 
 
 def expose_scene(radiance: Tensor, rng: Generator) -> Tensor:

@@ -11,9 +11,10 @@ from torch.utils.data import Dataset
 
 from zoo.errors import ZooError, did_you_mean
 from zoo.hdr_files import PHOTO_SUFFIXES, read_photo
+from zoo.reproducible import generator
 
 from ..base import ZooDataModule
-from .camera import CAMERAS, Camera, expose_scene, generator, photograph
+from .camera import CAMERAS, Camera, expose_scene, photograph
 from .layouts import LAYOUTS, open_layout
 from .scenes import EmbeddedPanoramas, Scenes, View
 

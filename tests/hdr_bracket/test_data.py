@@ -10,11 +10,12 @@ from PIL import Image
 from zoo.datamodules import FocalStackDataModule, HDRDataModule
 from zoo.datamodules.focal_stack.lens import disc, render
 from zoo.datamodules.focal_stack.scenes import merge_by_contrast
-from zoo.datamodules.hdr.camera import CAMERAS, CAP, expose_scene, generator, photograph
+from zoo.datamodules.hdr.camera import CAMERAS, CAP, expose_scene, photograph
 from zoo.datamodules.hdr.scenes import SPLITS, perspective
 from zoo.display import decode, encode
 from zoo.errors import ZooError
 from zoo.hdr_files import write_radiance
+from zoo.reproducible import generator
 
 
 def scenes(count=64, side=32):

@@ -9,6 +9,7 @@ Real scale: the frozen autoencoder and image encoder of Stable Video Diffusion.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -38,17 +39,17 @@ class Codec(nn.Module):
     factor: int
     multiple: int
 
+    @abstractmethod
     def encode(self, frames: Tensor, reference: Tensor) -> Tensor:
         """Frames to latents: (B, N, 3, H, W) twice to (B, N, C, h, w)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, latents: Tensor, reference: Tensor) -> Tensor:
         """The inverse of :meth:`encode`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def condition(self, reference: Tensor) -> Tensor:
         """Condition frames to what the network sees of them: (B, N, C, h, w)."""
-        raise NotImplementedError
 
 
 class DifferenceCodec(Codec):

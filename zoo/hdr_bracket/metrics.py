@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from zoo.display import decode, encode
 from zoo.hdr_bracket.bracket import CLIPPED, DARK, WELL_EXPOSED
 from zoo.hdr_bracket.loss import log2_radiance
+from zoo.metrics.image_mean import ImageMean
 
 ROWS = ("mae", "square", "clipped", "dark", "well_exposed", "reexposed")
 
@@ -123,32 +124,16 @@ class ReexposurePSNR(HDRError):
     higher_is_better = True
 
 
-class PicturePSNR(Metric):
+class PicturePSNR(ImageMean):
     """PSNR in dB of display-encoded pictures, mean over images; input and truth are linear."""
-
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
-    total: Tensor
-    images: Tensor
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("images", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, pred: Tensor, target: Tensor) -> None:
         """Adds pictures of (B, 3, H, W)."""
         error = (encode(pred.float()) - encode(target.float())).square().flatten(1).mean(dim=1)
-        self.total += (-10 * error.clamp_min(1e-10).log10()).double().sum()
-        self.images += len(pred)
-
-    def compute(self) -> Tensor:
-        """The mean over images. Shape: ()."""
-        return (self.total / self.images.clamp_min(1)).float()
+        self.add(-10 * error.clamp_min(1e-10).log10())
 
 
-class Sharpness(PicturePSNR):
+class Sharpness(ImageMean):
     """Variance of the Laplacian of the result over that of the truth: 1 is as sharp."""
 
     def update(self, pred: Tensor, target: Tensor) -> None:
@@ -158,8 +143,7 @@ class Sharpness(PicturePSNR):
             torch.nn.functional.conv2d(encode(x.float()), kernel, groups=3).flatten(1).var(dim=1)
             for x in (pred, target)
         )
-        self.total += (ours / theirs.clamp_min(1e-10)).double().sum()
-        self.images += len(pred)
+        self.add(ours / theirs.clamp_min(1e-10))
 
 
 def inverse_curve(image: Tensor, curve: str) -> Tensor:

@@ -10,12 +10,14 @@ Reference:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.functional.image import structural_similarity_index_measure
+
+from zoo.metrics.image_mean import ImageMean
 
 L_MIN, L_MAX = 0.005, 10000.0  # nits: where the fit holds
 PARAMETERS = (
@@ -43,7 +45,7 @@ def pu21_encode(nits: Tensor) -> Tensor:
 PEAK = float(pu21_encode(torch.tensor(L_MAX)))
 
 
-class _PU21(Metric):
+class _PU21(ImageMean):
     """Mean over images of a score in PU21 units.
 
     Args:
@@ -51,31 +53,18 @@ class _PU21(Metric):
         **kwargs: Of :class:`torchmetrics.Metric`.
     """
 
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
-
-    total: Tensor
-    images: Tensor
-
     def __init__(self, white: float = 100.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.white = white
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("images", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, pred: Tensor, target: Tensor) -> None:
         """Adds images of linear radiance. Shape of both: (B, 3, H, W)."""
         encoded = (pu21_encode(self.white * x.float()) for x in (pred, target))
-        self.total += self._score(*encoded).double().sum()
-        self.images += len(pred)
+        self.add(self._score(*encoded))
 
+    @abstractmethod
     def _score(self, pred: Tensor, target: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def compute(self) -> Tensor:
-        """The mean over images. Shape: ()."""
-        return (self.total / self.images.clamp_min(1)).float()
+        """Of each image. Shape: (B, 3, H, W) twice to (B,)."""
 
 
 class PU21PSNR(_PU21):

@@ -9,6 +9,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from zoo.metrics.image_mean import ImageMean
+
 
 def ranks(x: Tensor) -> Tensor:
     """Ranks from 0, ties sharing their mean rank, float64. Shape: (N,)."""
@@ -58,19 +60,8 @@ class RankCorrelation(Metric):
         return rank_correlation(dim_zero_cat(self.first), dim_zero_cat(self.second))
 
 
-class ImageRankCorrelation(Metric):
+class ImageRankCorrelation(ImageMean):
     """Of two maps over each image's known pixels; the mean over images."""
-
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
-    total: Tensor
-    images: Tensor
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("images", torch.zeros(()), dist_reduce_fx="sum")
 
     def update(self, first: Tensor, second: Tensor, mask: Tensor) -> None:
         """Adds a batch; images with fewer than two known pixels are skipped.
@@ -82,9 +73,4 @@ class ImageRankCorrelation(Metric):
         """
         for x, y, known in zip(first, second, mask, strict=True):  # each has other known pixels
             if known.sum() >= 2:
-                self.total += rank_correlation(x[known], y[known])
-                self.images += 1
-
-    def compute(self) -> Tensor:
-        """The mean over images. Shape: ()."""
-        return self.total / self.images.clamp_min(1)
+                self.add(rank_correlation(x[known], y[known])[None])

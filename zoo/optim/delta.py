@@ -184,7 +184,9 @@ class DeltaRule(Optimizer):
         keys: Mapping[int, Mapping[str, KeySum]],
     ) -> None:
         """M <- M (I - (eta / beta) S): the base optimiser's decay then makes it the update above."""
-        beta, work = self.beta(group), []
+        beta = self.beta(group)
+        work: list[tuple[Tensor, KeySum, float]] = []
+        replaced: list[tuple[Tensor, Tensor, KeySum]] = []
         strength = group["eta"] / beta
         for weight in weights:
             sums, memory = keys[id(weight)], self.momentum(weight)
@@ -202,10 +204,12 @@ class DeltaRule(Optimizer):
                 read = sums["readout"]
                 local.sub_(_finite(read.total * (strength / read.count)).view(local.shape))
             if "unit" in sums:
-                assert weight.grad is not None
-                change = sums["unit"].total.view(local.shape) - _local(weight.grad)
-                local.add_(change, alpha=(1 - beta) / beta)
+                replaced.append((weight, local, sums["unit"]))
         forget(work)
+        for weight, local, stored in replaced:  # after forgetting: what is new is not yet stored
+            assert weight.grad is not None
+            change = stored.total.view(local.shape) - weight.grad
+            local.add_(change, alpha=(1 - beta) / beta)
 
     def _report(self, keys: Mapping[int, Mapping[str, KeySum]]) -> None:
         """Says once which matrices have plain momentum."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -350,6 +351,13 @@ def check_rows(weight: Tensor, name: str, layer: Layer | None = None) -> None:
             )
 
 
+def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Without the autocast around it; the meta device has none."""
+    if not torch.amp.is_autocast_available(x.device.type):
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
+
+
 class _Capture:
     """The hook of one layer: adds the keys of its input."""
 
@@ -365,7 +373,7 @@ class _Capture:
         x = args[0]
         if x.numel() == 0:
             return
-        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        with torch.no_grad(), _full_precision(x):
             if self.kind == "gram":
                 KEYS.add_shared(self.weight, x, self.how)
                 return
@@ -391,7 +399,7 @@ class _CaptureUnit:
         x, weight = args[0].detach(), self.weight
 
         def backward(d: Tensor) -> None:
-            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            with torch.no_grad(), _full_precision(x):
                 keys = unit_keys(x.reshape(-1, x.shape[-1]))
                 values = d.reshape(-1, d.shape[-1]).to(keys.dtype)
                 KEYS.add(weight, "unit", values.T @ keys, 1)

@@ -188,7 +188,8 @@ class DeltaDiagnostics(Callback):
         tokens = {name: 0 for name in names}
         grads = [torch.zeros_like(weight) for weight in weights]
         hooks = [
-            self._layers[name].register_forward_hook(_energy(name, energy, tokens)) for name in names
+            self._layers[name].register_forward_hook(_energy(name, energy, tokens))
+            for name in names
         ]
         precision = trainer.precision_plugin
         count = 0
@@ -213,9 +214,7 @@ class DeltaDiagnostics(Callback):
             values = [_cosine_and_error(m, gradient, second, norm) for m in self._shadows[name]]
             rank, condition = spectrum(second)
             cosines, errors = zip(*values, strict=True)
-            found.append(
-                Diagnosis(trainer.global_step, name, *cosines, *errors, rank, condition)
-            )
+            found.append(Diagnosis(trainer.global_step, name, *cosines, *errors, rank, condition))
         self._drop()
         return found
 
@@ -286,7 +285,9 @@ def draw(history: list[Diagnosis]) -> Figure:
             for layer in sorted({one.layer for one in history}):
                 line = [(o.step, getattr(o, measure)) for o in history if o.layer == layer]
                 axis.plot(*zip(*line, strict=True), color=color, alpha=0.2, lw=0.7)
-            means = [statistics.mean(getattr(o, measure) for o in history if o.step == s) for s in steps]
+            means = [
+                statistics.mean(getattr(o, measure) for o in history if o.step == s) for s in steps
+            ]
             label = {"delta": "delta rule", "ema": "plain average"}.get(measure.split("_")[0])
             axis.plot(steps, means, color=color, lw=2.5, label=label)
         axis.set_title(title, fontsize=10)

@@ -148,9 +148,7 @@ class ByteTextDataModule(ZooDataModule):
         eval_batch_size: int = 32,
         **base: Any,
     ) -> None:
-        super().__init__(
-            root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base
-        )
+        super().__init__(root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base)
         if min(context, samples_per_epoch, eval_windows) < 1:
             raise ZooError(
                 f"context={context}, samples_per_epoch={samples_per_epoch} and "

@@ -85,9 +85,7 @@ class CifarDataModule(ZooDataModule):
     def __init__(
         self, root: str, batch_size: int = 128, eval_batch_size: int = 500, **base: Any
     ) -> None:
-        super().__init__(
-            root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base
-        )
+        super().__init__(root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base)
         self.folder = Path(root).expanduser() / FOLDER
 
     def build(self, split: str) -> Dataset[Any]:

@@ -98,9 +98,7 @@ class TokenShardsDataModule(ZooDataModule):
         eval_batch_size: int = 16,
         **base: Any,
     ) -> None:
-        super().__init__(
-            root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base
-        )
+        super().__init__(root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base)
         if min(context, samples_per_epoch, eval_windows) < 1 or not 1 < vocab_size <= 2**16:
             raise ZooError(
                 f"context={context}, samples_per_epoch={samples_per_epoch} and "

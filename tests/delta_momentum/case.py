@@ -29,7 +29,13 @@ def bad_inputs(folder):
 
 CASE = Case(
     model={"width": 16, "layers": 2, "heads": 2, "hidden": 32, "context": 24, "max_new_tokens": 4},
-    data={"context": 24, "batch_size": 4, "eval_batch_size": 2, "samples_per_epoch": 16, "eval_windows": 5},
+    data={
+        "context": 24,
+        "batch_size": 4,
+        "eval_batch_size": 2,
+        "samples_per_epoch": 16,
+        "eval_windows": 5,
+    },
     shapes={"value": (2, 16, 128)},
     write_inputs=write_inputs,
     predict=lambda folder: {"prompt": "def main("},

@@ -171,6 +171,7 @@ def test_spectrum_of_known_matrices():
 
 def test_diagnostics_write_their_history_and_test_metrics(tmp_path):
     options = [*CASE.options(), *QUIET, "--trainer.max_epochs", "1"]
+    options += ["--trainer.log_every_n_steps", "1"]
     callback = "--trainer.callbacks+=zoo.callbacks.DeltaDiagnostics"
     every = "--trainer.callbacks.every_n_steps=2"
     main(["fit", "--config", "zoo/delta_momentum.yaml", *options, callback, every])
@@ -184,7 +185,8 @@ def test_diagnostics_write_their_history_and_test_metrics(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arch", "channels", "size"), [("mlp", 1, 8), ("resnet18", 3, 32), ("vit_tiny_patch4_32", 3, 32)]
+    ("arch", "channels", "size"),
+    [("mlp", 1, 8), ("resnet18", 3, 32), ("vit_tiny_patch4_32", 3, 32)],
 )
 def test_each_architecture_takes_images_and_gives_all_weights_a_gradient(arch, channels, size):
     net = DeltaImageClassifier(arch=arch, in_channels=channels, image_size=size)
@@ -216,13 +218,19 @@ def test_digits_are_learnt_predicted_and_published(tmp_path):
     assert shares.sum() == pytest.approx(1, abs=1e-5)
     (prediction,) = net.eval().predict_step({"name": ["one"], "image": sample["image"][None]}, 0)
     np.testing.assert_allclose(prediction["probabilities"].detach().numpy(), shares, atol=0.01)
-    (path,) = net.write_prediction({**prediction, "probabilities": torch.tensor(shares)}, tmp_path / "one")
+    (path,) = net.write_prediction(
+        {**prediction, "probabilities": torch.tensor(shares)}, tmp_path / "one"
+    )
     assert json.loads(path.read_text())["class"] == int(shares.argmax())
     net.save_pretrained(tmp_path / "hub")
     again = zoo.from_pretrained(tmp_path / "hub")
     assert isinstance(again, DeltaImageClassifier)
     assert torch.equal(again(sample["image"][None]), net.eval()(sample["image"][None]))
-    assert set(net.figures({k: torch.as_tensor(v)[None] for k, v in sample.items()}, net(sample["image"][None]))) == {"answers"}
+    assert set(
+        net.figures(
+            {k: torch.as_tensor(v)[None] for k, v in sample.items()}, net(sample["image"][None])
+        )
+    ) == {"answers"}
     assert os.path.getsize(tmp_path / "hub/README.md")
 
 

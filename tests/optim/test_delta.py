@@ -247,7 +247,9 @@ def test_a_group_may_have_its_own_eta():
 
 def test_schedule_warms_up_and_ends_at_its_fraction_in_each_group():
     net = network()
-    optimizer = torch.optim.SGD([{"params": net[0].parameters()}, {"params": net[2].parameters(), "lr": 0.5}], lr=1.0)
+    optimizer = torch.optim.SGD(
+        [{"params": net[0].parameters()}, {"params": net[2].parameters(), "lr": 0.5}], lr=1.0
+    )
     schedule = WarmupCosineLR(optimizer, total_steps=12, warmup_steps=4, final=0.1)
     rates = [schedule.get_last_lr()]
     for _ in range(12):

@@ -301,7 +301,9 @@ def test_unit_values_store_errors_without_the_length_of_their_keys(cls):
             optimizer.step()
             first = stored if cls is DeltaSGD else 0.1 * stored
             second = unit.T @ unit / 9
-            memory = first if memory is None else 0.9 * memory + 0.1 * stored - 0.8 * memory @ second
+            memory = (
+                first if memory is None else 0.9 * memory + 0.1 * stored - 0.8 * memory @ second
+            )
             torch.testing.assert_close(optimizer.momentum(layer.weight), memory)
 
 

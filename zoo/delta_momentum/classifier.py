@@ -112,7 +112,9 @@ class DeltaImageClassifier(ZooModule):
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
         widths = [128, 128] if hidden is None else hidden
         self.network = build_network(arch, num_classes, in_channels, image_size, widths)
-        self.measure(MetricCollection({"accuracy": MulticlassAccuracy(num_classes, average="micro")}))
+        self.measure(
+            MetricCollection({"accuracy": MulticlassAccuracy(num_classes, average="micro")})
+        )
         self.val_loss, self.test_loss = MeanMetric(), MeanMetric()
 
     def forward(self, images: Tensor) -> Tensor:

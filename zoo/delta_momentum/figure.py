@@ -30,8 +30,15 @@ def surprisal(pieces: Sequence[str], bits: Tensor) -> Figure:
         axis.add_patch(_box(column, row, shade))
         shown = {"\n": "⏎", " ": "·", "\t": "→"}.get(piece, piece)
         # A lone dollar sign would begin a formula.
-        axis.text(column + 0.5, row + 0.5, shown[:3].replace("$", r"\$"), ha="center", va="center",
-                  family="monospace", fontsize=8)
+        axis.text(
+            column + 0.5,
+            row + 0.5,
+            shown[:3].replace("$", r"\$"),
+            ha="center",
+            va="center",
+            family="monospace",
+            fontsize=8,
+        )
     axis.set(xlim=(0, COLUMNS), ylim=(lines, 0), xticks=[], yticks=[])
     axis.set_title(f"bits for each token, {float(bits.mean()):.2f} on average (red: {WORST:g})")
     return figure

@@ -75,7 +75,10 @@ def delta_flops(
         device = next(module.parameters()).device
         inputs = {name: value.to(device) for name, value in module.example_inputs().items()}
     training = module.training
-    with attach_delta_keys(module, key_fraction=1.0, exclude=exclude) as handle, torch.enable_grad():
+    with (
+        attach_delta_keys(module, key_fraction=1.0, exclude=exclude) as handle,
+        torch.enable_grad(),
+    ):
         weights: list[Tensor] = [module.get_parameter(f"{name}.weight") for name in handle.names]
         module.train()(**inputs)
         module.train(training)

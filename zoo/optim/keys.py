@@ -205,7 +205,10 @@ def reader(layer: Layer, fraction: float, max_keys: int, isotropic: bool) -> Key
         return KeyReader(fraction, max_keys, isotropic)
     kernel, dilation = layer.kernel_size, layer.dilation
     if isinstance(layer.padding, str):
-        total = [d * (k - 1) if layer.padding == "same" else 0 for d, k in zip(dilation, kernel, strict=True)]
+        total = [
+            d * (k - 1) if layer.padding == "same" else 0
+            for d, k in zip(dilation, kernel, strict=True)
+        ]
         before = [t // 2 for t in total]
         padding = (before[1], total[1] - before[1], before[0], total[0] - before[0])
     else:

@@ -41,9 +41,13 @@ class KeyReducer:
         """
         if self.groups is None:
             self.groups = self._agree(sums)
-        found: list[KeySum | None] = [self._one(kind, members, sums) for kind, members in self.groups]
+        found: list[KeySum | None] = [
+            self._one(kind, members, sums) for kind, members in self.groups
+        ]
         device = self.weights[0].device
-        dtype = max((s.total.dtype for s in found if s), key=lambda d: d.itemsize, default=torch.float32)
+        dtype = max(
+            (s.total.dtype for s in found if s), key=lambda d: d.itemsize, default=torch.float32
+        )
         parts = []
         for (kind, members), one in zip(self.groups, found, strict=True):
             rows, columns = KEYS.shapes[self.weights[members[0]]][kind]

@@ -68,9 +68,9 @@ class DeltaDiagnostics(Callback):
 
     Two momenta shadow the training of each captured linear layer. Every ``every_n_steps`` they are
     held against the gradient of ``batches`` fresh training batches at the present weights. The
-    logger gets the means over layers; ``delta_diagnostics.json`` and a figure in the run folder have
-    every layer; ``test`` reports the means over layers and steps. For one device: on several, the
-    shadows follow the first one's keys.
+    logger gets the means over layers; ``delta_diagnostics.json`` and a figure in the run folder
+    have every layer; ``test`` reports the means over layers and steps. For one device: on several,
+    the shadows follow the first one's keys.
 
     Args:
         every_n_steps: Between two looks.
@@ -224,7 +224,9 @@ class DeltaDiagnostics(Callback):
         rng = generator(global_seed() or 0, trainer.global_step)
         torch.manual_seed(rng.initial_seed())
         size = loader.batch_size or 1
-        sampler = RandomSampler(loader.dataset, True, size * self.batches, generator=rng)  # type: ignore[arg-type]
+        count = size * self.batches
+        dataset: Any = loader.dataset
+        sampler = RandomSampler(dataset, True, count, generator=rng)
         yield from DataLoader(
             loader.dataset, size, sampler=sampler, collate_fn=loader.collate_fn, generator=rng
         )

@@ -205,7 +205,7 @@ class ByteTextDataModule(ZooDataModule):
             place = next((i for i, c in enumerate(text) if ord(c) >= VOCABULARY), None)
             if self.ascii_inputs and place is not None:
                 raise ZooError(
-                    f"{path} has {text[place]!r} (U+{ord(text[place]):04X}) at character {place}; a "
-                    "byte model knows ASCII only."
+                    f"{path} has {text[place]!r} (U+{ord(text[place]):04X}) at character {place}; "
+                    "a byte model knows ASCII only."
                 )
         return Prompts(paths)

@@ -89,8 +89,8 @@ def _table() -> NDArray[np.uint8]:
 class DigitsDataModule(ZooDataModule):
     """1797 handwritten digits (UCI, CC BY 4.0): 1297 train, 250 validate, 250 test.
 
-    A sample is a dict: ``image``, float32 in 0..1, shape (1, 8, 8); ``label``, 0 to 9; ``index``. In
-    ``predict``: ``image`` and ``name``.
+    A sample is a dict: ``image``, float32 in 0..1, shape (1, 8, 8); ``label``, 0 to 9; ``index``.
+    In ``predict``: ``image`` and ``name``.
 
     Args:
         root: Must be ``None``: the data come with the package.

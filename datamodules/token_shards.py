@@ -65,10 +65,10 @@ class TokenShardsDataModule(ZooDataModule):
     test as well): tokens as little-endian uint16, documents divided by ``eos_id``, with
     ``meta.json``. Or it holds parquet files with a column ``text``, as FineWeb-Edu is published
     (ODC-By 1.0): then the first run writes the former into ``cache``, one shard a file, every 200th
-    document for validation. Shards are memory-mapped, and windows are drawn by seed, epoch and rank.
+    document for validation. Shards are memory-mapped, and windows drawn by seed, epoch and rank.
 
-    A sample is a dict: ``ids``, int64, shape (context + 1,); ``index``. In ``predict``: ``name`` and
-    ``text``.
+    A sample is a dict: ``ids``, int64, shape (context + 1,); ``index``. In ``predict``: ``name``
+    and ``text``.
 
     Args:
         root: Folder of the corpus.

@@ -13,6 +13,7 @@ rule with an isotropic S, which knows no directions.
 
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from benchmarks.runner import Arm, Check, Claim, Column, Figures, Tuning
 
@@ -47,7 +48,7 @@ def steps_to(curve: Sequence[tuple[int, float]], target: float) -> float:
 
 def value_at(curve: Sequence[tuple[int, float]], step: float) -> float:
     """The value of a curve at a step between its first and last."""
-    for (a, first), (b, second) in zip(curve, curve[1:], strict=False):
+    for (a, first), (b, second) in pairwise(curve):
         if a <= step <= b:
             return first + (second - first) * (step - a) / (b - a)
     return curve[-1][1]

@@ -3,9 +3,9 @@
     python -m benchmarks.speed.delta_momentum                      # the default config's model
     python -m benchmarks.speed.delta_momentum --width 256 --tokens 8192
 
-Prints milliseconds of a training step (forward, backward, clipping, optimiser; medians, in turns), the
-ratios to AdamW of the same kernel beside the counted overhead, how the time grows with tokens and
-layers, and the peak memory: of the GPU if there is one, else of a process of its own for each.
+Prints milliseconds of a training step (forward, backward, clipping, optimiser; medians, in turns),
+the ratios to AdamW of the same kernel beside the counted overhead, how the time grows with tokens
+and layers, and the peak memory: of the GPU if there is one, else of a process of its own for each.
 """
 
 import argparse

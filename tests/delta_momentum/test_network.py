@@ -1,6 +1,7 @@
 """The decoder: causal, of the stated sizes, and the same at every width under muP."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -76,6 +77,10 @@ def test_recomputing_blocks_gives_the_same_gradients():
     torch.testing.assert_close(*found)
 
 
+def keep(seen, name, layer, args, output):
+    seen[name] = output
+
+
 def coordinates(width, steps=(1, 2, 5, 10), base=64, seeds=3):
     """Mean absolute change of each layer's output since the start, by layer and step."""
     changes = {}
@@ -90,8 +95,7 @@ def coordinates(width, steps=(1, 2, 5, 10), base=64, seeds=3):
             if name == "lm_head" or name.endswith("_proj")
         }
         hooks = [
-            layer.register_forward_hook(lambda _, __, out, name=name: seen.update({name: out}))
-            for name, layer in layers.items()
+            layer.register_forward_hook(partial(keep, seen, name)) for name, layer in layers.items()
         ]
         with torch.no_grad():
             network.eval()(probe)

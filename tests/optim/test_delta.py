@@ -79,10 +79,8 @@ def test_sgd_follows_the_formula(nesterov):
                 grad += 2 * torch.outer(weight @ key - target, key) / 9
                 unit = key / key.norm()
                 second += torch.outer(unit, unit) / 9
-            if memory is None:
-                memory = grad
-            else:
-                memory = 0.8 * memory + 0.2 * grad - 0.7 * memory @ second
+            decayed = None if memory is None else 0.8 * memory - 0.7 * memory @ second
+            memory = grad if decayed is None else decayed + 0.2 * grad
             step = 0.8 * memory + 0.2 * grad if nesterov else memory
             weight = (1 - 0.2 * 0.1) * weight - 0.2 * step
     torch.testing.assert_close(layer.weight.detach(), weight)

@@ -306,6 +306,6 @@ def _check(shape: Shape) -> None:
             raise ZooError(f"{name}={getattr(shape, name)} must be at least 1.")
     if shape.width % (2 * shape.heads):
         raise ZooError(
-            f"width={shape.width} must be a multiple of twice heads={shape.heads}: rotary positions "
-            "turn pairs of a head's channels."
+            f"width={shape.width} must be a multiple of twice heads={shape.heads}: rotary "
+            "positions turn pairs of a head's channels."
         )

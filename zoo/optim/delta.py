@@ -16,7 +16,8 @@ mu G (mu I + S)^-1 with mu = (1 - beta) / eta, the regularised linear predictor 
 
 Since S has trace at most 1, |beta - eta l| <= 1 for 0 <= eta <= 1 + beta: other values are refused.
 
-Keys come from :func:`~zoo.optim.attach_delta_keys` or the callback ``zoo.callbacks.DeltaKeyCapture``.
+Keys come from :func:`~zoo.optim.attach_delta_keys`, or in a config from the callback
+``zoo.callbacks.DeltaKeyCapture``.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class DeltaRule(Optimizer):
         weights: Iterable[Tensor],
         keys: Mapping[int, Mapping[str, KeySum]],
     ) -> None:
-        """M <- M (I - (eta / beta) S): the base optimiser's decay then makes it the update above."""
+        """M <- M (I - (eta / beta) S), which the base optimiser's decay makes the update above."""
         beta = self.beta(group)
         work: list[tuple[Tensor, KeySum, float]] = []
         replaced: list[tuple[Tensor, Tensor, KeySum]] = []

@@ -325,10 +325,11 @@ def _layers(module: nn.Module, exclude: Sequence[str]) -> Iterator[tuple[str, La
         # A subclass with a forward of its own may do something else with its input.
         linear = isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
         conv = isinstance(layer, nn.Conv2d) and type(layer).forward is nn.Conv2d.forward
-        if (linear or (conv and layer.groups == 1)) and id(layer.weight) not in tables:
-            # A parametrised weight is computed anew in each forward: no optimiser knows it.
-            if isinstance(layer.weight, nn.Parameter):
-                yield name, layer  # type: ignore[misc]
+        if not (linear or (conv and layer.groups == 1)) or id(layer.weight) in tables:
+            continue
+        # A parametrised weight is computed anew in each forward: no optimiser knows it.
+        if isinstance(layer.weight, nn.Parameter):
+            yield name, layer  # type: ignore[misc]
 
 
 def check_rows(weight: Tensor, name: str, layer: Layer | None = None) -> None:
@@ -340,7 +341,7 @@ def check_rows(weight: Tensor, name: str, layer: Layer | None = None) -> None:
         layer: Whose weight it is, to compare the shape with.
     """
     for placement in getattr(weight, "placements", ()):
-        if placement.is_shard() and not placement.is_shard(0) or placement.is_partial():
+        if (placement.is_shard() and not placement.is_shard(0)) or placement.is_partial():
             raise ZooError(
                 f"{name}.weight is placed as {placement}: the delta rule needs whole rows on each "
                 "device, so shard it on dimension 0."

@@ -235,7 +235,7 @@ class DeltaDiagnostics(Callback):
 def _cosine_and_error(
     memory: Tensor, gradient: Tensor, second: Tensor, norm: float
 ) -> tuple[float, float]:
-    """Of one momentum; the keys' read-out is <M, M S> on average, its product with values <M, G>."""
+    """Of one momentum: on average, what keys read squared is <M, M S>, and times values <M, G>."""
     product = float((memory * gradient).sum())
     cosine = product / max(float(memory.norm() * gradient.norm()), 1e-30)
     read = float((memory * (memory @ second)).sum())

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from benchmarks import runner
+from benchmarks.curves import curve_tables, draw_curves
 from benchmarks.runner import Arm, Check, Claim, Column, Figures, Tuning, missing, table
 
 TARGETS = ("A", "B")
@@ -143,3 +144,5 @@ def test_a_tuned_option_is_chosen_on_the_first_seed_and_then_kept():
     text = table(figures)
     assert "A, lr 1e-2" in text
     assert "A (1e-3: 2.000, 1e-2: 1.000)" in text
+    assert "| A | 3.000 | 1.250 |" in curve_tables(figures)
+    assert len(draw_curves(figures).axes) == 1

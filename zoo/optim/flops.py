@@ -3,8 +3,8 @@
 The count of the abstract (15.74 % of a gated-MLP block) is 17/108: for each distinct input of width
 n the cheaper of its Gram matrix, 2 n^2 a token, and a read-out of the memory, 2 m n a token, that
 is added to the values in the weight gradient's own product. With AdamW that product cannot be
-shared, since the second moment and clipping need the gradient alone, so a read-out costs 4 m n here,
-and Gram matrices of half the tokens are cheaper still.
+shared, since the second moment and clipping need the gradient alone, so a read-out costs 4 m n
+here, and Gram matrices of half the tokens are cheaper still.
 """
 
 from __future__ import annotations

@@ -173,7 +173,11 @@ class Figures:
 
     def curves(self, arm: str) -> dict[int, list[tuple[int, float]]]:
         """Steps and validation metric of each seed."""
-        return {line["seed"]: line["validation"] for line in self.lines if line["arm"] == arm}
+        return {
+            line["seed"]: line["validation"]
+            for line in self.lines
+            if line["arm"] == arm and "validation" in line
+        }
 
     def cost(self, arm: str) -> tuple[float, float] | None:
         """Mean training seconds and peak MiB; ``None`` for a baseline without training."""

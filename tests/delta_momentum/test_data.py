@@ -23,6 +23,10 @@ def built(data, stage="fit"):
     return data.datasets
 
 
+def samples(dataset):
+    return [dataset[index] for index in range(len(dataset))]
+
+
 # -- bytes --------------------------------------------------------------------------------------
 
 
@@ -43,7 +47,7 @@ def test_splits_do_not_share_a_byte(tmp_path):
     parts = [bytes(sets[split].ids) for split in ("train", "val", "test")]
     assert [len(part) for part in parts] == [3600, 200, 200]
     assert b"".join(parts) == text  # in the order of the names
-    windows = {bytes(sample["ids"].tolist()) for sample in sets["train"]}
+    windows = {bytes(sample["ids"].tolist()) for sample in samples(sets["train"])}
     assert len(windows) > 90
     assert all(window in parts[0] for window in windows)
 
@@ -54,7 +58,7 @@ def test_windows_for_evaluation_do_not_overlap(tmp_path):
     windows = built(data)["val"]
     assert len(windows) == 7
     assert windows.step >= 10
-    assert [int(w["ids"][0]) for w in windows] == [
+    assert [int(w["ids"][0]) for w in samples(windows)] == [
         int(windows.ids[i * windows.step]) for i in range(7)
     ]
 
@@ -91,7 +95,7 @@ def test_shards_are_mapped_and_all_are_drawn_from(tmp_path):
     sets = built(data) | built(data, "test")
     whole = [np.fromfile(tmp_path / f"train_{i}.bin", "<u2").tobytes() for i in (0, 1)]
     hits = [0, 0]
-    for sample in sets["train"]:
+    for sample in samples(sets["train"]):
         ids = sample["ids"]
         assert ids.dtype == torch.int64
         assert ids.shape == (17,)

@@ -22,8 +22,7 @@ def test_two_lines_are_enough(name, tmp_path, monkeypatch, caplog):
     forget = delta.forget
     monkeypatch.setattr(delta, "forget", lambda work: (corrected.append(len(work)), forget(work)))
     config = ["--config", f"zoo/{name}.yaml", "--config", "delta.yaml"]
-    steps = ["--trainer.max_steps", "3", "--trainer.limit_val_batches", "1"]
-    steps += ["--trainer.log_every_n_steps", "1", "--test_after_fit", "false"]
+    steps = ["--trainer.fast_dev_run", "3", "--test_after_fit", "false"]
     with caplog.at_level(logging.WARNING, "zoo.optim.delta"):
         main(["fit", *config, *load_case(name).options(), *steps, *QUIET])
     assert corrected == [corrected[0]] * 3

@@ -25,8 +25,8 @@ def test_two_lines_are_enough(name, tmp_path, monkeypatch, caplog):
     steps = ["--trainer.fast_dev_run", "3", "--test_after_fit", "false"]
     with caplog.at_level(logging.WARNING, "zoo.optim.delta"):
         main(["fit", *config, *load_case(name).options(), *steps, *QUIET])
-    assert corrected == [corrected[0]] * 3
-    assert corrected[0] > 3  # matrices with keys
+    assert len(corrected) >= 2  # steps: as many as the tiny data have batches, at most three
+    assert min(corrected) > 3  # matrices with keys, in each of them
     assert "no keys at all" not in caplog.text
 
 

@@ -294,7 +294,9 @@ class DeltaSGD(DeltaRule):
         if group["weight_decay"] and matrices:
             torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
         grads = [weight.grad for weight in weights if weight.grad is not None]
-        buffers, known, theirs = [], [], []
+        buffers: list[Tensor] = []
+        known: list[Tensor] = []
+        theirs: list[Tensor] = []
         for weight, grad in zip(weights, grads, strict=True):
             memory = self.state[weight].get(self.buffer)
             if memory is None:
@@ -425,4 +427,5 @@ def _finite(matrix: Tensor) -> Tensor:
 
 def _local(tensor: Tensor) -> Tensor:
     """The part on this device: of a ``DTensor`` a view, else the tensor itself."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local

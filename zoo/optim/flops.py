@@ -70,10 +70,11 @@ def delta_flops(
         ZooError: If there are no inputs, or no linear layers.
     """
     if inputs is None:
-        if not hasattr(module, "example_inputs"):
+        example: Any = getattr(module, "example_inputs", None)
+        if example is None:
             raise ZooError("delta_flops needs inputs for a forward pass of this module.")
         device = next(module.parameters()).device
-        inputs = {name: value.to(device) for name, value in module.example_inputs().items()}
+        inputs = {name: value.to(device) for name, value in example().items()}
     training = module.training
     with (
         attach_delta_keys(module, key_fraction=1.0, exclude=exclude) as handle,

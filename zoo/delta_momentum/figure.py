@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 COLUMNS = 48  # characters a line
@@ -27,7 +28,7 @@ def surprisal(pieces: Sequence[str], bits: Tensor) -> Figure:
     for index, (piece, value) in enumerate(zip(pieces, bits.tolist(), strict=True)):
         row, column = divmod(index, COLUMNS)
         shade = colors(min(value / WORST, 1.0))
-        axis.add_patch(_box(column, row, shade))
+        axis.add_patch(Rectangle((column, row), 1, 1, color=shade))
         shown = {"\n": "⏎", " ": "·", "\t": "→"}.get(piece, piece)
         # A lone dollar sign would begin a formula.
         axis.text(
@@ -66,9 +67,3 @@ def answers(images: Tensor, probabilities: Tensor, labels: Tensor) -> Figure:
         title = f"{int(found)} ({float(share):.0%})" + ("" if right else f", is {int(label)}")
         axis.set_title(title, fontsize=9, color="black" if right else "red")
     return figure
-
-
-def _box(column: int, row: int, color: object) -> object:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column, row), 1, 1, color=color)

@@ -66,11 +66,11 @@ def forget(work: Iterable[tuple[Tensor, KeySum, float]]) -> None:
         size = max(1, STACKED // max(1, shape[0] * shape[1] + shape[1] ** 2))
         for start in range(0, len(batch), size):
             part = batch[start : start + size]
-            rows = [torch.cat([m.flatten(1) for m in memories]) for _, memories in part]
+            stacks = [torch.cat([m.flatten(1) for m in memories]) for _, memories in part]
             seconds = torch.stack([second for second, _ in part])  # (k, n, n)
-            lost = torch.bmm(torch.stack(rows).to(seconds.dtype), seconds)  # (k, rows, n)
+            lost = torch.bmm(torch.stack(stacks).to(seconds.dtype), seconds)  # (k, rows, n)
             for (_, memories), product in zip(part, lost, strict=True):
-                pieces = product.split([len(memory) for memory in memories])
+                pieces = torch.split(product, [len(memory) for memory in memories])
                 for memory, piece in zip(memories, pieces, strict=True):
                     memory.sub_(piece.view(memory.shape))
 
@@ -133,7 +133,7 @@ class DeltaRule(Optimizer):
         return None if not state else state.get(self.buffer)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step; it uses up the keys that were captured since the last.
 
         Args:

@@ -122,7 +122,8 @@ def unit_keys(x: Tensor) -> Tensor:
         x: One key a row. Shape: (N, n).
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    return x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(EPS)
+    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x / length.clamp_min(EPS)
 
 
 @cache
@@ -329,7 +330,7 @@ def _layers(module: nn.Module, exclude: Sequence[str]) -> Iterator[tuple[str, La
             continue
         # A parametrised weight is computed anew in each forward: no optimiser knows it.
         if isinstance(layer.weight, nn.Parameter):
-            yield name, layer  # type: ignore[misc]
+            yield name, layer
 
 
 def check_rows(weight: Tensor, name: str, layer: Layer | None = None) -> None:

@@ -60,7 +60,7 @@ class KeyReducer:
         bucket = torch.cat(parts)
         dist.all_reduce(bucket)
         reduced: Sums = [{} for _ in self.weights]
-        for (kind, members), part in zip(self.groups, bucket.split(sizes), strict=True):
+        for (kind, members), part in zip(self.groups, torch.split(bucket, sizes), strict=True):
             total = part[:-1].view(KEYS.shapes[self.weights[members[0]]][kind])
             # A layer that every rank skipped has S = 0, which is plain momentum; to ask for its
             # count would make the host wait for the device.

@@ -2,6 +2,7 @@
 
 import math
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -42,6 +43,6 @@ class WarmupCosineLR(LRScheduler):
         done = min(1.0, (step - self.warmup_steps) / (self.total_steps - self.warmup_steps))
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * done))
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[float | Tensor]:
         """The learning rate of each group."""
         return [base * self.factor(self.last_epoch) for base in self.base_lrs]

@@ -214,7 +214,9 @@ class DeltaDiagnostics(Callback):
             values = [_cosine_and_error(m, gradient, second, norm) for m in self._shadows[name]]
             rank, condition = spectrum(second)
             cosines, errors = zip(*values, strict=True)
-            found.append(Diagnosis(trainer.global_step, name, *cosines, *errors, rank, condition))
+            found.append(
+                Diagnosis(trainer.global_step, name, *cosines[:2], *errors[:2], rank, condition)
+            )
         self._drop()
         return found
 

@@ -51,8 +51,8 @@ def build_network(
         resnet = timm.create_model("resnet18", num_classes=num_classes, in_chans=in_channels)
         resnet.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
         resnet.maxpool = nn.Identity()
-        return resnet  # type: ignore[no-any-return]
-    return timm.create_model(  # type: ignore[no-any-return]
+        return resnet
+    return timm.create_model(
         "vit_tiny_patch16_224",
         num_classes=num_classes,
         in_chans=in_channels,
@@ -77,6 +77,8 @@ class DeltaImageClassifier(ZooModule):
         ZooError: For an unknown architecture, or numbers that do not fit each other.
     """
 
+    mean: Tensor
+    std: Tensor
     monitor: ClassVar[tuple[str, str]] = ("val_loss", "min")
     optimizer_config: Mapping[str, Any] = {
         "class_path": "zoo.optim.DeltaSGD",

@@ -51,7 +51,7 @@ class TokenLoss(MeanMetric):
         super().__init__()
         self.unit = unit
 
-    def update(self, logits: Tensor, targets: Tensor) -> None:
+    def update(self, logits: Tensor, targets: Tensor) -> None:  # type: ignore[override]
         """Adds a batch. Shapes: (B, T, V) and (B, T)."""
         super().update(token_loss(logits, targets, "none") / self.unit)
 

@@ -40,9 +40,10 @@ def build_optimizers(
     if not parameters:
         raise ZooError(f"{type(module).__name__} has no trainable parameters.")
     cls, init_args = _class(optimizer["class_path"]), dict(optimizer.get("init_args", {}))
-    if hasattr(module, "parameter_groups"):
+    groups: Any = getattr(module, "parameter_groups", None)
+    if groups is not None:
         lr = init_args.get("lr", inspect.signature(cls).parameters["lr"].default)
-        parameters = module.parameter_groups(lr)
+        parameters = groups(lr)
     built = cls(parameters, **init_args)
     if lr_scheduler is None:
         return built

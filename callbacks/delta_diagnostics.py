@@ -213,10 +213,10 @@ class DeltaDiagnostics(Callback):
             norm = energy[name] * tokens[name] / count**2
             values = [_cosine_and_error(m, gradient, second, norm) for m in self._shadows[name]]
             rank, condition = spectrum(second)
-            cosines, errors = zip(*values, strict=True)
-            found.append(
-                Diagnosis(trainer.global_step, name, *cosines[:2], *errors[:2], rank, condition)
-            )
+            (delta, delta_error), (ema, ema_error) = values
+            step = trainer.global_step
+            measured = (delta, ema, delta_error, ema_error, rank, condition)
+            found.append(Diagnosis(step, name, **dict(zip(MEASURES, measured, strict=True))))
         self._drop()
         return found
 

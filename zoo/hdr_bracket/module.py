@@ -201,7 +201,7 @@ class HDRBracket(ZooModule):
         bracketed = baseline == "bracket"
         self.measure(
             MetricCollection(measures(task)),
-            **test_only(task, self.fusion is not None, bracketed),
+            **test_only(task, crf, self.fusion is not None, bracketed),
         )
 
     def frozen_modules(self) -> tuple[str, ...]:

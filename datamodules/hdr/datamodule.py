@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from zoo.errors import ZooError, did_you_mean
@@ -19,13 +21,18 @@ from .layouts import LAYOUTS, open_layout
 from .scenes import EmbeddedPanoramas, Scenes, View
 
 EMBEDDED = "panoramas_mini"
+PANORAMAS = (EMBEDDED, "poly_haven")  # data sets that a camera can look around in
 EMBEDDED_CROPS = 1024  # random crops an epoch from the eight embedded training panoramas
 
 Sample: TypeAlias = dict[str, Any]
 
 
 class TrainingCrops(Dataset[Sample]):
-    """Random crops, photographed anew each time, a whole batch at once.
+    """Random crops of photographs, taken anew each time, a whole batch at once.
+
+    The camera meters a whole view, as the user's does, and the crop is cut from it: light in a crop
+    that was metered by itself would clip far less deeply. Of four places the crop takes that with
+    the most clipped pixels: the others have little to teach.
 
     All randomness comes from torch's global generator, mixed with the index (see
     `guided_depth.datamodule.TrainingCrops`).
@@ -34,11 +41,13 @@ class TrainingCrops(Dataset[Sample]):
         scenes: What to crop from; sample i comes from scene i modulo their number.
         camera: What photographs them, unless they have photographs.
         crop: Side in pixels.
+        metered: Side of what the camera meters, at least ``crop``.
         count: Samples in an epoch.
     """
 
-    def __init__(self, scenes: Scenes, camera: Camera, crop: int, count: int) -> None:
-        self.scenes, self.camera, self.crop, self.count = scenes, camera, crop, count
+    def __init__(self, scenes: Scenes, camera: Camera, crop: int, metered: int, count: int) -> None:
+        self.scenes, self.camera, self.count = scenes, camera, count
+        self.crop, self.metered = crop, metered
 
     def __len__(self) -> int:
         return self.count
@@ -48,8 +57,8 @@ class TrainingCrops(Dataset[Sample]):
 
     def __getitems__(self, indices: list[int]) -> list[Sample]:
         rng = generator(int(torch.randint(2**31, ())), *indices)
-        views = [self.scenes.crop(i % len(self.scenes), self.crop, rng) for i in indices]
-        samples = take(views, self.camera, rng)
+        views = [self.scenes.crop(i % len(self.scenes), self.metered, rng) for i in indices]
+        samples = take(views, self.camera, rng, self.crop)
         mirrored = torch.rand(len(indices), generator=rng) < 0.5
         for sample, index, flip in zip(samples, indices, mirrored.tolist(), strict=True):
             sample["index"] = index
@@ -96,16 +105,50 @@ class Photographs(Dataset[Sample]):
         return {"image": image.contiguous(), "name": self.files[index].stem, "index": index}
 
 
-def take(views: list[View], camera: Camera, rng: torch.Generator) -> list[Sample]:
-    """Samples of views: photographed all at once, or with the photographs that they have."""
+def take(
+    views: list[View], camera: Camera, rng: torch.Generator, crop: int | None = None
+) -> list[Sample]:
+    """Samples of views: photographed all at once, or with the photographs that they have.
+
+    Args:
+        views: Of one size.
+        camera: What photographs them.
+        rng: Source of everything random.
+        crop: Side of the part of each photograph that is kept; ``None`` for all of it.
+    """
     if views[0].image is not None:
         return [{"image": v.image, "target": v.radiance, "name": v.name} for v in views]
     target = expose_scene(torch.stack([v.radiance for v in views]), rng)
+    if crop is not None and crop < target.shape[-1]:
+        target = cut_clipped(target, crop, rng)
     images, targets = photograph(target, camera, rng)
     return [
         {"image": image, "target": truth, "name": view.name}
         for view, image, truth in zip(views, images, targets, strict=True)
     ]
+
+
+def cut_clipped(target: Tensor, side: int, rng: torch.Generator) -> Tensor:
+    """Cuts, of four random squares of each scene, that in which the most is beyond the white.
+
+    Args:
+        target: Radiance relative to the photograph's white. Shape: (B, 3, H, W).
+        side: S, in pixels.
+        rng: Draws the squares.
+
+    Returns:
+        Shape: (B, 3, S, S).
+    """
+    clipped = (target >= 1).any(dim=1, keepdim=True).float()
+    share = F.avg_pool2d(clipped, side, stride=1)[:, 0]  # of the square that begins at a pixel
+    tries = torch.stack(
+        [torch.randint(size, (len(target), 4), generator=rng) for size in share.shape[1:]]
+    )
+    rows = torch.arange(len(target))
+    best = share[rows[:, None], tries[0], tries[1]].argmax(dim=1)
+    corners = tries[:, rows, best].T.tolist()
+    squares = zip(target, corners, strict=True)
+    return torch.stack([x[:, top : top + side, left : left + side] for x, (top, left) in squares])
 
 
 class HDRDataModule(ZooDataModule):
@@ -207,6 +250,7 @@ class HDRDataModule(ZooDataModule):
             return fixed
         count = EMBEDDED_CROPS if self.root is None else len(scenes)
         trained = replace(camera, white_balance=True)
-        crops = TrainingCrops(scenes, trained, self.crop, self.samples_per_epoch or count)
-        scenes.crop(0, self.crop, generator(self.seed))
+        metered = max(self.crop, self.view) if self.dataset in PANORAMAS else self.crop
+        crops = TrainingCrops(scenes, trained, self.crop, metered, self.samples_per_epoch or count)
+        scenes.crop(0, metered, generator(self.seed))
         return crops

@@ -139,12 +139,10 @@ def test_guidance_changes_the_frames_and_one_is_plain():
         assert not torch.allclose(plain(photo())["frames"], guided(photo())["frames"], atol=1e-3)
 
 
-def test_difference_codec_is_exact():
-    codec, frames, reference = (
-        DifferenceCodec(),
-        torch.rand(2, 3, 3, 8, 12),
-        torch.rand(2, 3, 3, 8, 12),
-    )
+@pytest.mark.parametrize("evs", [None, [-2.0, 0.0, 2.0]])
+def test_difference_codec_is_exact(evs):
+    codec = DifferenceCodec(evs)
+    frames, reference = torch.rand(2, 3, 3, 8, 12), torch.rand(2, 3, 3, 8, 12)
     latents = codec.encode(frames, reference)
     assert latents.shape == (2, 3, 48, 2, 3)
     assert torch.allclose(codec.decode(latents, reference), frames, atol=1e-6)

@@ -39,23 +39,25 @@ SVD_UNET: Mapping[str, Any] = {"num_attention_heads": (5, 10, 20, 20), "sample_s
 
 TEMPORAL = ("temporal_res_block", "temporal_transformer_blocks", "time_pos_embed", "time_mixer")
 ATTENTION = ("attn1", "attn2")
+# Of ln sigma in the tiny network's training: its sampler takes few steps, from high noise.
+TINY_LOG_MEAN = 2.0
 LORA_TARGETS = ("to_q", "to_k", "to_v", "to_out.0")
 
 
 def build_tiny(
-    channels: Sequence[int], heads: Sequence[int], step: float, tile: int
+    channels: Sequence[int], heads: Sequence[int], codec: DifferenceCodec, step: float, tile: int
 ) -> BracketGenerator:
     """A generator of about a million random weights.
 
     Args:
         channels: Of the two levels of the network, multiples of 32.
         heads: Of attention at each level.
+        codec: Between frames and latents.
         step: Mean distance of the frames' exposures in stops.
         tile: Side in pixels above which the network sees tiles.
     """
     if len(channels) != 2 or any(c % 32 or c < 32 for c in channels):
         raise ZooError(f"channels={list(channels)} must be two multiples of 32.")
-    codec = DifferenceCodec()
     unet = UNetSpatioTemporalConditionModel(
         in_channels=2 * codec.channels,
         out_channels=codec.channels,
@@ -71,7 +73,9 @@ def build_tiny(
     # F = 0 at first, so that every sample begins as the condition itself.
     nn.init.zeros_(unet.conv_out.weight)
     nn.init.zeros_(unet.conv_out.bias)
-    return BracketGenerator(unet, codec, ConvEmbedder(32), step, tile // codec.factor)
+    embedder = ConvEmbedder(32)
+    tile //= codec.factor
+    return BracketGenerator(unet, codec, embedder, step, tile, TINY_LOG_MEAN)
 
 
 def build_svd(

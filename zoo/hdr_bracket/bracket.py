@@ -23,6 +23,8 @@ MAX_FRAMES = 25  # what Stable Video Diffusion's longest training clips had
 LOWEST_PRIOR = 1e-6  # of the triangle: a clipped frame is not ruled out, only unlikely
 WELL_EXPOSED = (0.05, 0.95)  # display values of all channels
 CLIPPED, DARK = 0.99, 0.02  # display values from, and up to, which light is lost
+# Between these it becomes so: 255 alone is clipped, but JPEG moves values by a few of 255.
+LOST = (0.98, 0.996)
 GAIN_ERROR, FRAME_NOISE = 0.08, 0.01  # of a perturbed frame: relative gain, display-encoded noise
 
 
@@ -74,20 +76,21 @@ def well_exposed(image: Tensor) -> Tensor:
 
 
 def known(image: Tensor, evs: Sequence[float]) -> Tensor:
-    """Where a frame's pixels follow from the input: 1, falling to 0 towards what it has lost.
+    """Where a frame's values follow from the input: 1, falling to 0 towards what it has lost.
 
     A darker frame (e < 0) is known wherever the input is not clipped, its shadows too; a brighter
-    one wherever the input is not dark, its clipped pixels too. Only the rest must be generated.
+    one wherever the input is not dark, its clipped pixels too. Each colour for itself: a blue sky
+    clips in blue alone. Only the rest must be generated.
 
     Args:
         image: Display-encoded, 0..1. Shape: (B, 3, H, W).
         evs: Exposure offsets in stops.
 
     Returns:
-        Shape: (B, N, 1, H, W).
+        Shape: (B, N, 3, H, W).
     """
-    unclipped = ((CLIPPED - image.amax(dim=1, keepdim=True)) / 0.03).clamp(0, 1)
-    lit = ((image.amin(dim=1, keepdim=True) - DARK) / 0.03).clamp(0, 1)
+    unclipped = ((LOST[1] - image) / (LOST[1] - LOST[0])).clamp(0, 1)
+    lit = ((image - DARK) / 0.03).clamp(0, 1)
     return torch.stack([unclipped if e < 0 else lit for e in evs], dim=1)
 
 

@@ -2,7 +2,9 @@
 
 Embedded scale: no autoencoder, but the difference of a frame and its condition in blocks of 4x4
 pixels. It is exact both ways. Diffusion of the difference starts at the re-exposed input, where a
-network of 48 channels a block squeezed through 32 would first have to learn to copy.
+network of 48 channels a block squeezed through 32 would first have to learn to copy. Where the
+input has lost light the difference is ten times that elsewhere, so each value has a scale of its
+own: latents of about unit deviation are what the scalings of EDM are made for.
 
 Real scale: the frozen autoencoder and image encoder of Stable Video Diffusion.
 """
@@ -10,6 +12,7 @@ Real scale: the frozen autoencoder and image encoder of Stable Video Diffusion.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,10 +20,13 @@ from diffusers import AutoencoderKLTemporalDecoder
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.hdr_bracket.bracket import known
 from zoo.hdr_bracket.tiling import tiled
 
 PATCH = 4
-DIFFERENCE_SCALE = 0.04  # about the deviation of the difference in both tasks
+# Deviation of the difference between a true frame and the re-exposed input, on the training crops:
+# where the frame is known but for noise, in highlights that the input clipped, in its shadows.
+KNOWN_SPREAD, CLIPPED_SPREAD, DARK_SPREAD = 0.015, 0.12, 0.07
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 VAE_TILE, VAE_OVERLAP = 1024, 128  # pixels
@@ -53,19 +59,39 @@ class Codec(nn.Module):
 
 
 class DifferenceCodec(Codec):
-    """Blocks of 4x4 pixels of the difference between a frame and its condition frame."""
+    """Blocks of 4x4 pixels of the difference between a frame and its condition frame.
+
+    Args:
+        evs: Exposures of condition frames that are the input re-exposed; ``None`` if they are the
+            input itself.
+        spread: Deviation of the difference then.
+    """
 
     channels = 3 * PATCH**2
     factor = PATCH
     multiple = 2 * PATCH  # the network halves its map once
 
+    def __init__(self, evs: Sequence[float] | None = None, spread: float = 0.04) -> None:
+        super().__init__()
+        self.evs = None if evs is None else list(evs)
+        self.uniform = spread
+
     def encode(self, frames: Tensor, reference: Tensor) -> Tensor:
         """Shape: (B, N, 3, H, W) twice to (B, N, 48, H/4, W/4)."""
-        return _unshuffle((frames - reference) / DIFFERENCE_SCALE)
+        return _unshuffle((frames - reference) / self.spread(reference))
 
     def decode(self, latents: Tensor, reference: Tensor) -> Tensor:
         """Shape: (B, N, 48, h, w) and (B, N, 3, H, W) to (B, N, 3, H, W)."""
-        return reference + DIFFERENCE_SCALE * F.pixel_shuffle(latents, PATCH)
+        return reference + self.spread(reference) * F.pixel_shuffle(latents, PATCH)
+
+    def spread(self, reference: Tensor) -> Tensor | float:
+        """What the difference is divided by: of the same shape, or a number."""
+        if self.evs is None:
+            return self.uniform
+        unknown = 1 - known(reference[:, self.evs.index(0)], self.evs)
+        lost = {-1: CLIPPED_SPREAD, 0: KNOWN_SPREAD, 1: DARK_SPREAD}
+        most = reference.new_tensor([lost[(e > 0) - (e < 0)] for e in self.evs]).view(-1, 1, 1, 1)
+        return KNOWN_SPREAD + (most - KNOWN_SPREAD) * unknown
 
     def condition(self, reference: Tensor) -> Tensor:
         """The frames in -1..1. Shape: (B, N, 3, H, W) to (B, N, 48, H/4, W/4)."""

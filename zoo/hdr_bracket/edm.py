@@ -49,9 +49,9 @@ def loss_weight(sigma: Tensor) -> Tensor:
     return (1 + s.square()) / s.square()
 
 
-def draw_sigmas(count: int, device: torch.device) -> Tensor:
+def draw_sigmas(count: int, device: torch.device, log_mean: float = LOG_MEAN) -> Tensor:
     """Noise levels of training, log-normal. Shape: (count,)."""
-    return (LOG_MEAN + LOG_STD * torch.randn(count, device=device)).exp()
+    return (log_mean + LOG_STD * torch.randn(count, device=device)).exp()
 
 
 def karras_sigmas(steps: int, sigma_max: float, sigma_min: float = SIGMA_MIN) -> list[float]:

@@ -20,7 +20,7 @@ from zoo.hdr_bracket import edm
 from zoo.hdr_bracket.codecs import Codec
 from zoo.hdr_bracket.tiling import tiled
 
-CLIPPED_WEIGHT = 2.0  # in the loss, of cells where the input has lost light
+CLIPPED_WEIGHT = 6.0  # in the loss, of cells where the input is clipped; on validation 6 beat 2
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class BracketGenerator(nn.Module):
         embedder: From the input, (B, 3, H, W) in 0..1, to (B, 1, E).
         step: Mean distance of the frames' exposures in stops; 0 for focus.
         tile: Side in cells above which the network sees tiles.
+        log_mean: Of the noise levels of training, see :func:`~zoo.hdr_bracket.edm.draw_sigmas`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class BracketGenerator(nn.Module):
         embedder: nn.Module,
         step: float,
         tile: int,
+        log_mean: float = edm.LOG_MEAN,
     ) -> None:
         super().__init__()
         self.unet = unet
@@ -77,6 +79,7 @@ class BracketGenerator(nn.Module):
         self.embedder = embedder
         self.step = step
         self.tile = tile
+        self.log_mean = log_mean
 
     def condition(self, image: Tensor, reference: Tensor) -> Condition:
         """What the network is told.
@@ -127,7 +130,7 @@ class BracketGenerator(nn.Module):
     def loss(
         self, frames: Tensor, image: Tensor, reference: Tensor, lost: Tensor, drop: float
     ) -> Tensor:
-        """The loss of EDM, twice as heavy in cells where the input has lost light.
+        """The loss of EDM, heavier in cells where the input is clipped.
 
         Args:
             frames: True frames, display-encoded. Shape: (B, N, 3, H, W).
@@ -139,7 +142,7 @@ class BracketGenerator(nn.Module):
         clean = self.codec.encode(frames, reference)
         condition = self.condition(image, reference)
         kept = (torch.rand(len(image), device=image.device) >= drop).to(clean.dtype)
-        sigma = edm.draw_sigmas(len(clean), clean.device)
+        sigma = edm.draw_sigmas(len(clean), clean.device, self.log_mean)
         noise = torch.randn_like(clean)
         estimate = self.denoise(
             clean + sigma.view(-1, 1, 1, 1, 1) * noise, sigma, condition.drop(kept)

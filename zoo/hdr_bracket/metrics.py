@@ -16,6 +16,7 @@ from zoo.display import decode, encode
 from zoo.hdr_bracket.bracket import CLIPPED, DARK, WELL_EXPOSED
 from zoo.hdr_bracket.loss import log2_radiance
 from zoo.metrics.image_mean import ImageMean
+from zoo.metrics.pu21 import PU21PSNR
 
 ROWS = ("mae", "square", "clipped", "dark", "well_exposed", "reexposed")
 
@@ -146,6 +147,21 @@ class Sharpness(ImageMean):
         self.add(ours / theirs.clamp_min(1e-10))
 
 
-def inverse_curve(image: Tensor, curve: str) -> Tensor:
-    """The input linearised as it is: what any method must beat. Shape: (B, 3, H, W) to same."""
-    return decode(image.float(), curve)
+class BetterThanInput(PU21PSNR):
+    """Share of the images whose PU21-PSNR is above that of the input linearised as it is.
+
+    A mean of decibels is ruled by images that have lost next to nothing, where any change is one
+    for the worse.
+
+    Args:
+        curve: Display curve of the inputs.
+    """
+
+    def __init__(self, curve: str = "srgb") -> None:
+        super().__init__()
+        self.curve = curve
+
+    def update(self, pred: Tensor, target: Tensor, image: Tensor) -> None:  # type: ignore[override]
+        """Adds images of radiance, and the display-encoded inputs. Shape of all: (B, 3, H, W)."""
+        before = self.scores(decode(image.float(), self.curve), target)
+        self.add((self.scores(pred, target) > before).double())

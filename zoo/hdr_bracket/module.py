@@ -26,6 +26,7 @@ from zoo.hdr_bracket.bracket import (
     triangle_prior,
 )
 from zoo.hdr_bracket.cache import BracketCache
+from zoo.hdr_bracket.codecs import DifferenceCodec
 from zoo.hdr_bracket.fusion import FusionUNet
 from zoo.hdr_bracket.loss import EPS, log2_radiance, picture_loss, radiance_loss
 from zoo.hdr_bracket.report import compare, measures, test_only, update
@@ -47,6 +48,8 @@ CHOICES = {
     "fusion": ("unet", "triangle", "mean"),
 }
 TINY = "tiny"
+# Deviation of the difference between a true frame and the input itself.
+SPREADS = {"hdr": 0.35, "all_in_focus": 0.04}
 
 
 class HDRBracket(ZooModule):
@@ -162,7 +165,8 @@ class HDRBracket(ZooModule):
 
         step = (self.evs[-1] - self.evs[0]) / max(len(self.evs) - 1, 1)
         if backbone == TINY:
-            self.generator = backbones.build_tiny(channels, heads, step, tile)
+            codec = DifferenceCodec(self.evs if self.reexpose else None, SPREADS[task])
+            self.generator = backbones.build_tiny(channels, heads, codec, step, tile)
         else:
             adapted = train != "full"  # then the network's own weights are in no checkpoint
             fetch = {"unet": pretrained if adapted else self.fetch_weights(pretrained)}
@@ -197,7 +201,7 @@ class HDRBracket(ZooModule):
         bracketed = baseline == "bracket"
         self.measure(
             MetricCollection(measures(task)),
-            **test_only(task, self.fusion is not None, bracketed),
+            **test_only(task, crf, self.fusion is not None, bracketed),
         )
 
     def frozen_modules(self) -> tuple[str, ...]:
@@ -338,18 +342,15 @@ class HDRBracket(ZooModule):
         return frames
 
     def _fusion_loss(self, batch: Mapping[str, Any]) -> Tensor:
-        """Half of the samples are sampled brackets from the cache, half true ones."""
+        """Half of the samples are brackets from the cache as sampled, half disturbed true ones."""
         assert self.fusion is not None
-        image, target, true = batch["image"], batch["target"], self.true_frames(batch)
-        if self.task == "hdr":
-            true = keep_input(true, image, self.evs, 0.0, self.crf)
+        target, frames = batch["target"], perturb(self.true_frames(batch))
         if self.cache is None:
             self.cache = self._fill_cache()
-        half = len(image) // 2 if self.cache is not None else 0
+        half = len(target) // 2 if self.cache is not None else 0
         if half and self.cache is not None:
-            sampled, scene = self.cache.draw(half, image.device)
-            true, target = torch.cat([sampled, true[half:]]), torch.cat([scene, target[half:]])
-        frames = perturb(true)
+            sampled, scene = self.cache.draw(half, target.device)
+            frames, target = torch.cat([sampled, frames[half:]]), torch.cat([scene, target[half:]])
         fused = self.merge(frames, self.fusion(frames))
         return radiance_loss(fused, target) if self.task == "hdr" else picture_loss(fused, target)
 

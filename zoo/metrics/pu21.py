@@ -59,12 +59,15 @@ class _PU21(ImageMean):
 
     def update(self, pred: Tensor, target: Tensor) -> None:
         """Adds images of linear radiance. Shape of both: (B, 3, H, W)."""
-        encoded = (pu21_encode(self.white * x.float()) for x in (pred, target))
-        self.add(self._score(*encoded))
+        self.add(self.scores(pred, target))
+
+    def scores(self, pred: Tensor, target: Tensor) -> Tensor:
+        """Of each image. Shape: (B, 3, H, W) twice to (B,)."""
+        return self._score(*(pu21_encode(self.white * x.float()) for x in (pred, target)))
 
     @abstractmethod
     def _score(self, pred: Tensor, target: Tensor) -> Tensor:
-        """Of each image. Shape: (B, 3, H, W) twice to (B,)."""
+        """The same of PU21 values."""
 
 
 class PU21PSNR(_PU21):

@@ -72,7 +72,7 @@ class CostTable(nn.Module):
         return (row * (COLUMNS - 1)).long(), place - row
 
     def marginal(self, rows: tuple[Tensor, Tensor], log_ratio: Tensor) -> tuple[Tensor, Tensor]:
-        """alpha and beta of each pair.
+        """Alpha and beta of each pair.
 
         Args:
             rows: Of the pairs' distances, from :meth:`rows`.
@@ -104,7 +104,11 @@ class CostNet(nn.Module):
         super().__init__()
         self.max_distance, self.max_log_ratio = max_distance, max_log_ratio
         self.layers = nn.Sequential(
-            nn.Linear(2, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1)
+            nn.Linear(2, HIDDEN),
+            nn.Tanh(),
+            nn.Linear(HIDDEN, HIDDEN),
+            nn.Tanh(),
+            nn.Linear(HIDDEN, 1),
         )
 
     def forward(self, d: Tensor, r: Tensor) -> Tensor:
@@ -122,7 +126,7 @@ class CostNet(nn.Module):
         return d, d
 
     def marginal(self, rows: tuple[Tensor, Tensor], log_ratio: Tensor) -> tuple[Tensor, Tensor]:
-        """alpha = h - h' and beta = h' e^-r, with the derivative h' in r."""
+        """Alpha = h - h' and beta = h' e^-r, with the derivative h' in r."""
         r = log_ratio.clamp(-self.max_log_ratio, self.max_log_ratio)
         with torch.inference_mode(False), torch.enable_grad():
             r = r.detach().clone().requires_grad_()

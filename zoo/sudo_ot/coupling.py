@@ -164,9 +164,7 @@ def pot_coupling(x: Tensor, y: Tensor, a: Tensor, b: Tensor, delta: float) -> Co
     return Coupling(*numbers, log_g0.to(x), log_g1.to(x), 2 * delta**2 * value)
 
 
-def blocks(
-    n: int, m: int, chunk_size: int, rng: torch.Generator
-) -> list[tuple[Tensor, Tensor]]:
+def blocks(n: int, m: int, chunk_size: int, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
     """Random disjoint blocks that cover all rows and all columns, of at most ``chunk_size`` each.
 
     Args:

@@ -1,9 +1,9 @@
 """Time-stamped cells from AnnData, CSV files or memory, checked at the door.
 
-The field's CSV layout (WFR-FM, TIGON, DeepRUOT) has a column ``samples`` with the time and columns
-``x1`` to ``xp``. In AnnData the time is a column of ``obs`` and the coordinates are in ``obsm``. Data
-modules and methods read through the same functions, so both refuse the same input in the same
-words.
+The field's CSV layout (WFR-FM, TIGON, DeepRUOT) has a column ``samples`` with the time and
+columns ``x1`` to ``xp``. In AnnData the time is a column of ``obs`` and the coordinates are in
+``obsm``. Data modules and methods read through the same functions, so both refuse the same input
+in the same words.
 """
 
 from __future__ import annotations
@@ -147,16 +147,25 @@ def from_anndata(
         known = ", ".join(adata.obsm) or "none"
         hint = did_you_mean(rep, adata.obsm)
         raise ZooError(f"{where} has no obsm['{rep}']; its keys are: {known}.{hint}")
-    if time_key not in adata.obs:
-        known = ", ".join(map(str, adata.obs)) or "none"
-        hint = did_you_mean(time_key, map(str, adata.obs))
-        raise ZooError(f"{where} has no obs['{time_key}']; its columns are: {known}.{hint}")
+    time = read_times(adata, time_key, where)
     x = adata.obsm[rep]
     if hasattr(x, "toarray"):
         rank_zero_info(f"obsm['{rep}'] of {where} is sparse: {x.shape} become a dense table.")
         x = x.toarray()
-    time = _orderable(adata.obs[time_key], f"obs['{time_key}'] of {where}")
     return Cells(check_coordinates(np.asarray(x), f"obsm['{rep}'] of {where}"), time, rep)
+
+
+def read_times(adata: AnnData, time_key: str, where: str) -> NDArray[np.float64]:
+    """The time of each cell.
+
+    Raises:
+        ZooError: If there is no such column, or its values have no order in time.
+    """
+    if time_key not in adata.obs:
+        known = ", ".join(map(str, adata.obs)) or "none"
+        hint = did_you_mean(time_key, map(str, adata.obs))
+        raise ZooError(f"{where} has no obs['{time_key}']; its columns are: {known}.{hint}")
+    return _orderable(adata.obs[time_key], f"obs['{time_key}'] of {where}")
 
 
 def check_coordinates(x: NDArray[Any], what: str) -> NDArray[np.float32]:
@@ -175,23 +184,23 @@ def check_coordinates(x: NDArray[Any], what: str) -> NDArray[np.float32]:
     bad = ~np.isfinite(x).all(axis=1)
     if bad.any():
         raise ZooError(
-            f"{what} has NaN or infinite coordinates in {int(bad.sum())} of {len(x)} cells, first in "
-            f"row {int(bad.argmax())}."
+            f"{what} has NaN or infinite coordinates in {int(bad.sum())} of {len(x)} cells, first "
+            f"in row {int(bad.argmax())}."
         )
     return x
 
 
 def _orderable(column: Any, what: str) -> NDArray[np.float64]:
     """Times as numbers: numbers as they are, labels such as "day 7" refused unless ordered."""
-    if isinstance(getattr(column, "cat", None), object) and hasattr(column, "cat"):
+    if hasattr(column, "cat"):  # pandas categorical
         labels = list(column.cat.categories)
         try:
             numbers = np.array([float(label) for label in labels])
         except (TypeError, ValueError):
             if not column.cat.ordered:
                 raise ZooError(
-                    f"{what} is a category that is not ordered ({_first(labels)}): give numbers, or "
-                    "an ordered category."
+                    f"{what} is a category that is not ordered ({_first(labels)}): give numbers, "
+                    "or an ordered category."
                 ) from None
             numbers = np.arange(len(labels), dtype=np.float64)
         codes = np.asarray(column.cat.codes)

@@ -28,14 +28,11 @@ def trajectory_map(cells: Array, time: Array, places: Array, rep: str) -> Figure
     first, second = (_plane(p) for p in (places[0], places[-1]))
     lines = np.stack([np.stack(_plane(p), axis=-1) for p in places], axis=1)  # (B, T, 2)
     axis.add_collection(LineCollection(list(lines), colors="black", linewidths=0.6, alpha=0.6))
-    axis.scatter(
-        *first, s=12, facecolors="white", edgecolors="black", linewidths=0.7, label="start"
-    )
-    axis.scatter(*second, s=12, color="black", label="end")
-    axis.legend(frameon=False)
+    axis.scatter(*first, s=12, facecolors="white", edgecolors="black", linewidths=0.7)
+    axis.scatter(*second, s=12, color="black")
     figure.colorbar(dots, label="time")
     _label(axis, cells, rep)
-    axis.set_title("Simulated trajectories over the snapshots")
+    axis.set_title("Trajectories from first (open) to last (filled), over the snapshots")
     return figure
 
 

@@ -98,8 +98,7 @@ class SudoOT(CellTrajectories):
         ):
             if count < 1:
                 raise ZooError(f"{name}={count} must be at least 1.")
-        psi = GrowthPenalty.named(penalty, delta, power, birth, death, rate)
-        self.setup_fields(dim, hidden, layers, ema, psi.check_convex())
+        self.setup_fields(dim, hidden, layers, ema, self.make_penalty().check_convex())
         self.delta, self.lambda_g, self.pairs = delta, lambda_g, pairs
         self.coupling, self.coupling_iters, self.chunk_size = coupling, coupling_iters, chunk_size
         self.max_distance = max_distance or REACH * math.pi * delta
@@ -120,6 +119,16 @@ class SudoOT(CellTrajectories):
             *net,
             Stage("match", ["fields"], match_steps),
         )
+
+    def make_penalty(self) -> GrowthPenalty:
+        """The penalty that the arguments name.
+
+        A function of one's own is no JSON value, so it is no argument: a subclass returns
+        ``GrowthPenalty(psi)`` here.
+        """
+        names = ("delta", "power", "birth", "death", "rate")
+        given = {name: self.hparams[name] for name in names}
+        return GrowthPenalty.named(self.hparams["penalty"], **given)
 
     # -- training ----------------------------------------------------------------------------
 

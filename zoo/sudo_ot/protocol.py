@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -56,8 +57,8 @@ class Interval:
 class CellTrajectories(ZooModule):
     """Base of SUDO and of the baseline it is compared with.
 
-    A subclass sets itself up with :meth:`setup_fields` and implements ``training_step``, which calls
-    :meth:`intervals` first. What is known of the data (centre, scale, times, the name of the
+    A subclass sets itself up with :meth:`setup_fields` and implements ``training_step``, which
+    calls :meth:`intervals` first. What is known of the data (centre, scale, times, the name of the
     coordinates) is stored with the weights.
     """
 
@@ -180,7 +181,7 @@ class CellTrajectories(ZooModule):
             self.rep_name.copy_(torch.tensor(list(name), dtype=torch.uint8))
             self.fitted.fill_(True)
         found = []
-        for start, end in zip(times[:-1], times[1:], strict=True):
+        for start, end in pairwise(times):
             here, there = time == start, time == end
             length = float(end - start)
             sides = x[here], x[there], mass[here], mass[there]
@@ -257,7 +258,7 @@ class CellTrajectories(ZooModule):
 
         Returns:
             One entry: ``x`` (T, B, p), ``logw`` (T, B) and ``g`` (T, B) at ``predict_times`` (T,);
-            ``velocity`` (B, p), ``growth_rate`` (B,) and ``fate_mass`` (B,) at the cells' own times.
+            ``velocity`` (B, p), ``growth_rate`` (B,) and ``fate_mass`` (B,) at the cells' times.
         """
         self._check_rep(batch["rep"])
         first = torch.minimum(batch["time"].min(), self.span[0])
@@ -303,8 +304,8 @@ class CellTrajectories(ZooModule):
             rep: Key of ``obsm``; ``None`` for that of training.
 
         Returns:
-            The AnnData with ``obs["growth_rate"]``, per unit of time; ``obs["fate_mass"]``, into how
-            much mass the cell grows until the last time of training; and
+            The AnnData with ``obs["growth_rate"]``, per unit of time; ``obs["fate_mass"]``, into
+            how much mass the cell grows until the last time of training; and
             ``obsm["velocity_sudo"]``, per unit of time. The order of its cells stays.
 
         Raises:

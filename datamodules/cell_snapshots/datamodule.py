@@ -29,10 +29,10 @@ SHARES = (0.7, 0.1, 0.2)  # of the cells of each time
 class CellSnapshotsDataModule(ZooDataModule):
     """Cells that were measured at two or more times, each once.
 
-    A training sample is the whole experiment: all training cells with time and mass. So a step sees
-    everything and draws from it what it needs, and ``steps_per_epoch`` says how many steps an epoch
-    has. A sample of validation and test is one later snapshot, the last one first, with the cells of
-    the first snapshot to start from. The cells of each time are split 70/10/20 into training,
+    A training sample is the whole experiment: all training cells with time and mass. So a step
+    sees everything and draws from it what it needs, and ``steps_per_epoch`` says how many steps an
+    epoch has. A sample of validation and test is one later snapshot, the last one first, with the
+    cells of the first snapshot to start from. The cells of each time are split 70/10/20 into training,
     validation and test; each split's cells carry the whole mass of their time.
 
     Args:
@@ -157,7 +157,8 @@ class CellSnapshotsDataModule(ZooDataModule):
         if self.holdout_time is not None and self.holdout_time not in middle:
             known = ", ".join(f"{t:g}" for t in middle) or "none"
             raise ZooError(
-                f"holdout_time={self.holdout_time:g} is no middle time of {where}; they are: {known}."
+                f"holdout_time={self.holdout_time:g} is no middle time of {where}; they are: "
+                f"{known}."
             )
 
     def _masses(self, snapshots: Snapshots) -> dict[float, float]:

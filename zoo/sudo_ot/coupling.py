@@ -176,7 +176,8 @@ def blocks(n: int, m: int, chunk_size: int, rng: torch.Generator) -> list[tuple[
     count = math.ceil(max(n, m) / chunk_size)
     if count > min(n, m):
         raise ZooError(
-            f"chunk_size={chunk_size} makes {count} blocks of {n} and {m} cells: one would be empty."
+            f"chunk_size={chunk_size} makes {count} blocks of {n} and {m} cells: some would "
+            "be empty."
         )
     parts = [torch.randperm(size, generator=rng).tensor_split(count) for size in (n, m)]
     return list(zip(*parts, strict=True))

@@ -32,8 +32,8 @@ class CellSnapshotsDataModule(ZooDataModule):
     A training sample is the whole experiment: all training cells with time and mass. So a step
     sees everything and draws from it what it needs, and ``steps_per_epoch`` says how many steps an
     epoch has. A sample of validation and test is one later snapshot, the last one first, with the
-    cells of the first snapshot to start from. The cells of each time are split 70/10/20 into training,
-    validation and test; each split's cells carry the whole mass of their time.
+    cells of the first snapshot to start from. The cells of each time are split 70/10/20 into
+    training, validation and test; each split's cells carry the whole mass of their time.
 
     Args:
         root: An ``.h5ad`` file, or a ``.csv`` file in the field's layout; ``None`` for a generator.

@@ -1,9 +1,9 @@
 """Two mixtures of Gaussians with unequal masses: the least action of WFR is known.
 
 Two narrow components, farther apart than any mass moves, are shifted and change their masses. The
-action is then the sum of the closed forms of two atoms (:func:`zoo.sudo_ot.path.wfr_cost`), up to the
-square of their width: the least action moves the front of a wide component a little less far than
-its back. So their width is small, and its root mean square the same in any dimension.
+action is then the sum of the closed forms of two atoms (:func:`zoo.sudo_ot.path.wfr_cost`), up to
+the square of their width: the least action moves the front of a wide component a little less far
+than its back. So their width is small, and its root mean square the same in any dimension.
 """
 
 import numpy as np

@@ -72,7 +72,8 @@ def coupling() -> None:
         sys.stdout.write(
             f"{len(sides[0])} x {len(sides[1])}: ours {ours:.2f} s, cost {found.cost:.3f}; "
             f"POT mm_unbalanced {theirs:.2f} s, cost {exact.cost:.3f} "
-            f"({found.cost / exact.cost - 1:+.2%}); POT sinkhorn_unbalanced (0.01) {sinkhorn:.2f} s\n"
+            f"({found.cost / exact.cost - 1:+.2%}); POT sinkhorn_unbalanced, 0.01: "
+            f"{sinkhorn:.2f} s\n"
         )
     x, y, a, b = _sides(2000)
     sides = x[:2000], y[:2000], a[:2000], b[:2000]

@@ -18,7 +18,7 @@ def inferred(x, y, table, length):
 
 @pytest.mark.slow
 def test_c5_a_prior_against_death_finds_growth_better():
-    """Deaths are impossible in the circuit: how many are inferred, and does growth fit the truth?"""
+    """Deaths are impossible in the circuit: how many are inferred, and does growth fit?"""
     found = {}
     for name in ("quadratic", "asymmetric"):
         net = train_path(name, steps=800)

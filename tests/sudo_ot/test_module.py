@@ -266,6 +266,7 @@ def test_evaluation_of_exact_fields_is_exact():
         "source": x0,
         "source_time": torch.tensor(0.0),
         "held_out": torch.tensor(True),
+        "holds_out": torch.tensor(True),
         "growth": torch.linspace(0.05, 0.15, 20),
         "rep": "cells",
     }

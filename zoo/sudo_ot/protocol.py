@@ -223,9 +223,9 @@ class CellTrajectories(ZooModule):
         metrics["tmv"].update((weight.sum() - mass.sum()).abs() / mass.sum())
         action, grown = self._next_interval(batch)
         metrics["action"].update(action)
-        own = {}
-        if bool(batch["held_out"]):
-            own["w1_held_out"] = (w1,)
+        own: dict[str, tuple[Any, ...]] = {}
+        if bool(batch["holds_out"]):  # of all snapshots or none, so that all ranks log the same
+            own["w1_held_out"] = (w1, float(batch["held_out"]))
         if "growth" in batch:
             source = batch["source"]
             _, g = self(batch["source_time"].expand(len(source)), source)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Source: TypeAlias = "str | os.PathLike[str] | AnnData"
 
 CSV_TIME = "samples"
-CSV_REP = "csv"  # what coordinates from a CSV file are called
 SUFFIXES = (".h5ad", ".csv")
 MIN_CELLS = 10  # at each time
 MAX_REP = 64  # bytes of the coordinates' name
@@ -40,7 +39,7 @@ class Cells:
     Attributes:
         x: Coordinates, float32. Shape: (N, p).
         time: In the user's unit, float64. Shape: (N,).
-        rep: What the coordinates are called.
+        rep: What the coordinates are called; empty for those of a CSV file, which does not say.
     """
 
     x: NDArray[np.float32]
@@ -245,4 +244,4 @@ def _read_csv(path: Path) -> Cells:
     time, x = table[:, 0], table[:, 1:]
     if not np.isfinite(time).all():
         raise ZooError(f"'{CSV_TIME}' in {path} has no finite time for some cells.")
-    return Cells(check_coordinates(x, f"{path}"), time, CSV_REP)
+    return Cells(check_coordinates(x, f"{path}"), time, "")

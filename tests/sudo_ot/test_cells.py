@@ -314,3 +314,11 @@ def test_published_settings_run_on_a_table_of_the_same_layout(path, tmp_path):
     main(["fit", "--config", f"zoo/sudo_ot/{path.name}", *given])
     (best,) = Path("checkpoints").glob("best-*.ckpt")
     assert SudoOT.load_from_checkpoint(best).fitted
+
+
+def test_a_csv_file_becomes_an_annotated_anndata(tmp_path):
+    table = write_csv(tmp_path / "a.csv")
+    out = SudoOT(hidden=8).predict(cells=table)
+    assert np.array_equal(out.obsm["X_cells"], read_cells(table).x)
+    assert np.array_equal(out.obs["time"], read_cells(table).time)
+    assert out.obsm["velocity_sudo"].shape == out.obsm["X_cells"].shape

@@ -31,6 +31,7 @@ ACTION_POINTS = 11  # of the trapezoidal rule in an interval
 PREDICT_TIMES = 11  # at which a prediction shows its cells
 SHOWN = 60  # trajectories in a figure
 BATCH = 65_536  # cells at once in use
+UNNAMED = "X_cells"  # key of obsm for coordinates that have no name
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,12 @@ class CellTrajectories(ZooModule):
 
     @property
     def rep(self) -> str:
-        """Name of the coordinates that the model was trained on; empty before training."""
+        """Name of the coordinates of training; empty before it, or if they came from a CSV file."""
         raw = bytes(self.rep_name.cpu().tolist())
         return raw.rstrip(b"\0").decode("utf-8", errors="replace")
 
     def _check_rep(self, rep: str) -> None:
-        if self.rep and rep != self.rep:
+        if self.rep and rep and rep != self.rep:  # a CSV file's have no name
             raise ZooError(
                 f"This model was trained on the coordinates '{self.rep}', not on '{rep}'."
             )
@@ -326,7 +327,7 @@ class CellTrajectories(ZooModule):
         """
         if isinstance(cells, str | Path) and Path(cells).suffix.lower() == ".csv":
             table = read_cells(cells)
-            adata = new_anndata(table.x, table.time, table.rep, time_key)
+            adata = new_anndata(table.x, table.time, self.rep or UNNAMED, time_key)
             return add_columns(adata, self._describe_all(table))
         adata = read_h5ad(Path(cells).expanduser()) if isinstance(cells, str | Path) else cells
         where = str(cells) if isinstance(cells, str | Path) else "The AnnData"
@@ -379,7 +380,7 @@ class CellTrajectories(ZooModule):
         source = Path(prediction["path"])
         if source.suffix.lower() == ".csv":
             x, time = prediction["cells"].numpy(), prediction["time"].double().numpy()
-            adata = new_anndata(x, time, prediction["rep"], prediction["time_key"])
+            adata = new_anndata(x, time, self.rep or UNNAMED, prediction["time_key"])
         else:
             adata = read_h5ad(source)
         names = ("velocity", "growth_rate", "fate_mass")

@@ -58,7 +58,7 @@ def bad_inputs(folder):
 
 CASE = Case(
     model={
-        "path_steps": 24,
+        "path_steps": 2,  # the stages must be through within three steps, else training warns
         "match_steps": 16,
         "coupling_iters": 5,
         "hidden": 8,
@@ -70,5 +70,5 @@ CASE = Case(
     write_inputs=write_inputs,
     predict=lambda folder: {"cells": folder / "embryo.h5ad"},
     bad_inputs=bad_inputs,
-    learns=0.99,  # the path network starts near the best paths; tests/sudo_ot has the rest
+    learns=0.9,  # from the first stage's loss to the last one's; test_module has what is learnt
 )

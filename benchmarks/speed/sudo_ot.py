@@ -98,7 +98,7 @@ def peak(cells: int, chunk: int) -> None:
     masses = torch.ones(cells), torch.ones(cells)
     table = exact_table()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    couple_in_blocks(x, y, *masses, table, 3, chunk, key=(0,))
+    couple_in_blocks([(x, y, *masses)], table, 3, chunk)
     rise = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     sys.stdout.write(f"{rise / 1024:.0f} MiB\n")
 

@@ -31,9 +31,10 @@ class CellSnapshotsDataModule(ZooDataModule):
 
     A training sample is the whole experiment: all training cells with time and mass. So a step
     sees everything and draws from it what it needs, and ``steps_per_epoch`` says how many steps an
-    epoch has. A sample of validation and test is one later snapshot, the last one first, with the
-    cells of the first snapshot to start from. The cells of each time are split 70/10/20 into
-    training, validation and test; each split's cells carry the whole mass of their time.
+    epoch has. A sample of validation and test is one later snapshot, with the cells of the first
+    snapshot to start from. A generator simulates validation and test anew, as large as training,
+    each with masses of its own. A file's cells are split 70/10/20 at each time; each split's cells
+    carry the whole mass of their time.
 
     Args:
         root: An ``.h5ad`` file, or a ``.csv`` file in the field's layout; ``None`` for a generator.
@@ -83,7 +84,7 @@ class CellSnapshotsDataModule(ZooDataModule):
         self.dataset, self.cells, self.dim = dataset, cells, dim
         self.time_key, self.rep, self.mass = time_key, rep, mass
         self.holdout_time, self.steps_per_epoch = holdout_time, steps_per_epoch
-        self._read: tuple[Snapshots, NDArray[np.int64]] | None = None
+        self._file: tuple[Snapshots, NDArray[np.int64]] | None = None
 
     def describe(self) -> dict[str, Any]:
         """Names and settings, no paths."""
@@ -100,39 +101,42 @@ class CellSnapshotsDataModule(ZooDataModule):
         if split == "predict":
             files = self.input_files(SUFFIXES)
             return _Items([self._input(path) for path in files])
-        snapshots, labels = self.snapshots()
+        snapshots, chosen = self.snapshots({"train": TRAIN, "val": VAL, "test": TEST}[split])
         masses = self._masses(snapshots)
-        hidden = np.zeros(len(labels), dtype=bool)
         if split != "test" and self.holdout_time is not None:
-            hidden = snapshots.time == self.holdout_time
-        code = {"train": TRAIN, "val": VAL, "test": TEST}[split]
-        chosen = (labels == code) & ~hidden
+            chosen = chosen & (snapshots.time != self.holdout_time)
         if split == "train":
             return _Items([_experiment(snapshots, chosen, masses)] * self.steps_per_epoch)
         return _Items(_later(snapshots, chosen, masses, self.holdout_time))
 
-    def snapshots(self) -> tuple[Snapshots, NDArray[np.int64]]:
-        """All cells, and to which split each belongs; read or generated once.
+    def snapshots(self, split: int) -> tuple[Snapshots, NDArray[np.bool_]]:
+        """All cells of the experiment that a split is part of, and which of them it has.
+
+        Args:
+            split: ``TRAIN``, ``VAL`` or ``TEST``.
 
         Raises:
             ZooError: If the cells cannot be read, or are too few.
         """
-        if self._read is None:
-            if self.root is None:
-                found = (
-                    gene_circuit(self.cells, self.seed)
-                    if self.dataset == "gene_circuit"
-                    else gaussian_wfr(self.cells, self.dim, self.seed)
-                )
-                labels = split_cells(found.time, self.seed)
-                where = f"The generator '{self.dataset}' with cells={self.cells}"
-            else:
-                found, labels = self._from_file(self.root)
-                where = str(self.root)
-            found.check(where)
-            self._check_holdout(found, where)
-            self._read = found, labels
-        return self._read
+        if self.root is None:
+            found = self._simulate(split)
+            chosen = np.ones(len(found.time), dtype=bool)
+            where = f"The generator '{self.dataset}' with cells={self.cells}"
+        else:
+            if self._file is None:
+                self._file = self._from_file(self.root)
+            found, labels = self._file
+            chosen = labels == split
+            where = str(self.root)
+        found.check(where)
+        self._check_holdout(found, where)
+        return found, chosen
+
+    def _simulate(self, split: int) -> Snapshots:
+        seed = (self.seed, split)
+        if self.dataset == "gene_circuit":
+            return gene_circuit(self.cells, seed)
+        return gaussian_wfr(self.cells, self.dim, seed)
 
     def _from_file(self, path: Path) -> tuple[Snapshots, NDArray[np.int64]]:
         if path.suffix.lower() not in SUFFIXES:
@@ -258,9 +262,9 @@ def _later(
     masses: Mapping[float, float],
     holdout: float | None,
 ) -> list[dict[str, Any]]:
-    """One item for each snapshot after the first: the last one, since it is drawn; then the rest.
+    """One item for each snapshot after the first: the last one, then the rest.
 
-    A snapshot that training has not seen comes before the other middle ones.
+    A snapshot that training has not seen comes before all: a test that is cut short has it too.
     """
     time, x = snapshots.time[chosen], _tensor(snapshots.x[chosen])
     weight = _tensor(_weights(time, masses))
@@ -276,8 +280,8 @@ def _later(
         "holds_out": torch.tensor(bool((times == holdout).any())),
     }
     items = []
-    middle = sorted(range(1, len(times) - 1), key=lambda k: times[k] != holdout)
-    for number in [len(times) - 1, *middle]:
+    order = [len(times) - 1, *range(1, len(times) - 1)]
+    for number in sorted(order, key=lambda k: times[k] != holdout):
         now, before = time == times[number], time == times[number - 1]
         item = {
             **shared,

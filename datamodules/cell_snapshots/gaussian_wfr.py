@@ -6,6 +6,8 @@ the square of their width: the least action moves the front of a wide component 
 than its back. So their width is small, and its root mean square the same in any dimension.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from zoo.cell_files import Snapshots
@@ -18,7 +20,7 @@ SPREAD = 0.1  # root mean square distance from the centre
 DELTA = 1.4  # the length scale that the task is meant for
 
 
-def gaussian_wfr(cells: int = 300, dim: int = 2, seed: int = 0) -> Snapshots:
+def gaussian_wfr(cells: int = 300, dim: int = 2, seed: int | Sequence[int] = 0) -> Snapshots:
     """Draws both snapshots, at the times 0 and 1.
 
     Args:

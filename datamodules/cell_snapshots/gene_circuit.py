@@ -5,6 +5,8 @@ circuit that TIGON and DeepRUOT simulate, with constants of our own. A cell divi
 more x2 it has; none dies.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +24,7 @@ def division_chance(x2: NDArray[np.float64]) -> NDArray[np.float64]:
     return DIVISION * x2**2 / (1 + x2**2)
 
 
-def gene_circuit(cells: int = 300, seed: int = 0) -> Snapshots:
+def gene_circuit(cells: int = 300, seed: int | Sequence[int] = 0) -> Snapshots:
     """Simulates the circuit with Euler steps of 1, and measures it at five times.
 
     Args:

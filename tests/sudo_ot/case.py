@@ -5,13 +5,13 @@ import numpy as np
 from tests.case import Case
 
 
-def write_csv(path, times=(0, 1), cells=12, dim=2, shift=0.5):
+def write_csv(path, times=(0, 1), cells=12, dim=2, shift=0.5, spread=0.2):
     """Clouds that move along the first axis, in the field's layout."""
     rng = np.random.default_rng(0)
     names = ",".join(f"x{i + 1}" for i in range(dim))
     rows = [f"samples,{names}"]
     for number, time in enumerate(times):
-        x = rng.normal(0, 0.2, (cells + 2 * number, dim))
+        x = rng.normal(0, spread, (cells + 2 * number, dim))
         x[:, 0] += shift * number
         rows += [f"{time}," + ",".join(f"{v:.6f}" for v in row) for row in x]
     path.write_text("\n".join(rows) + "\n")

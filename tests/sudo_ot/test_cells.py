@@ -1,5 +1,6 @@
 """Cells in and out: AnnData, the field's CSV layout, the generators, and published settings."""
 
+import math
 from pathlib import Path
 
 import anndata
@@ -9,6 +10,7 @@ import pytest
 import scipy.sparse
 import torch
 import yaml
+from lightning import Trainer
 
 import zoo
 from tests.sudo_ot.case import CASE, write_csv
@@ -17,7 +19,7 @@ from zoo.cell_files import from_anndata, read_cells
 from zoo.cli.main import main
 from zoo.datamodules import CellSnapshotsDataModule
 from zoo.datamodules.cell_snapshots import gene_circuit
-from zoo.datamodules.cell_snapshots.datamodule import split_cells
+from zoo.datamodules.cell_snapshots.datamodule import TRAIN, split_cells
 from zoo.datamodules.cell_snapshots.gene_circuit import division_chance
 
 CONFIGS = sorted((Path(zoo.__file__).parent / "sudo_ot").glob("*.yaml"))
@@ -176,8 +178,9 @@ def test_scanpy_computes_components_of_training_cells_alone(tmp_path):
     adata.obs["time"] = np.arange(adata.n_obs) % 3
     adata.write_h5ad(tmp_path / "pbmc.h5ad")
     data = CellSnapshotsDataModule(root=str(tmp_path / "pbmc.h5ad"), holdout_time=1.0)
-    found, _ = data.snapshots()
+    found, chosen = data.snapshots(TRAIN)
     assert found.x.shape == (700, 50)
+    assert 480 < chosen.sum() < 500
 
 
 def test_fits_predicts_and_annotates_from_files(tmp_path):
@@ -186,6 +189,7 @@ def test_fits_predicts_and_annotates_from_files(tmp_path):
     adata.write_h5ad(tmp_path / "a.h5ad")
     options = [*CASE.options(), "--data.root", str(tmp_path / "a.h5ad")]
     options += ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
+    options += ["--trainer.check_val_every_n_epoch", "1"]  # the stages end in the first epoch
     main(["fit", "--config", "zoo/sudo_ot.yaml", *options, "--trainer.max_epochs", "2"])
     (best,) = Path("runs").glob("sudo_ot/*/checkpoints/best-*.ckpt")
     predict = ["predict", "--config", "zoo/sudo_ot.yaml", *options, "--ckpt_path", str(best)]
@@ -217,23 +221,58 @@ def test_the_circuit_is_what_it_says():
     assert 0.3 * expected < np.log(counts[1] / counts[0]) < 2 * expected
 
 
-def test_splits_are_disjoint_and_in_the_same_shares_at_each_time():
+def test_splits_are_disjoint_and_in_the_same_shares_at_each_time(tmp_path):
     time = np.repeat([0.0, 1.0, 5.0], [40, 100, 60])
     labels = split_cells(time, seed=0)
     for t in np.unique(time):
         here = labels[time == t]
         assert np.bincount(here).tolist() == [round(s * len(here)) for s in (0.7, 0.1, 0.2)]
     assert not np.array_equal(labels, split_cells(time, seed=1))
-    data = CellSnapshotsDataModule(cells=60)
-    data.setup("fit")
-    data.setup("test")
-    seen = [{tuple(x) for x in data.datasets[s][0][k].tolist()} for s, k in SPLIT_KEYS]
+    data = CellSnapshotsDataModule(root=str(write_csv(tmp_path / "a.csv", cells=40)))
+    seen = [{tuple(x) for x in part.tolist()} for part in split_parts(data)]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
+    assert sum(map(len, seen)) == 40 + 42
 
 
-SPLIT_KEYS = (("train", "x"), ("val", "cells"), ("test", "cells"))
+@pytest.mark.parametrize("dataset", ["gene_circuit", "gaussian_wfr"])
+def test_generated_splits_are_simulations_of_full_size_each(dataset):
+    parts = split_parts(CellSnapshotsDataModule(dataset=dataset, cells=60))
+    again = split_parts(CellSnapshotsDataModule(dataset=dataset, cells=60))
+    assert all(torch.equal(p, q) for p, q in zip(parts, again, strict=True))
+    assert not torch.equal(parts[0][:60], parts[1][:60])
+    assert not torch.equal(parts[1][:60], parts[2][:60])
+    assert not torch.equal(parts[0][:60], parts[2][:60])
+    data = CellSnapshotsDataModule(dataset=dataset, cells=60)
+    data.setup("test")
+    item = data.datasets["test"][0]
+    assert len(item["x0"]) == 60
+    assert item["mass"].sum().item() == pytest.approx(len(item["x"]))  # a count of its own
+
+
+def split_parts(data):
+    """All cells of training, validation and test."""
+    data.setup("fit")
+    data.setup("test")
+    keys = (("train", "x"), ("val", "cells"), ("test", "cells"))
+    return [data.datasets[split][0][key] for split, key in keys]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_test_of_one_batch_has_the_held_out_time_and_no_nan():
+    data = CellSnapshotsDataModule(cells=40, holdout_time=16.0)
+    trainer = Trainer(
+        limit_test_batches=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        accelerator="cpu",
+    )
+    (found,) = trainer.test(SudoOT(**CASE.model), data, verbose=False)
+    assert found["test_w1_held_out"] == found["test_w1"]
+    assert all(math.isfinite(value) for value in found.values())
 
 
 def test_held_out_time_is_seen_by_the_test_alone():
@@ -244,7 +283,7 @@ def test_held_out_time_is_seen_by_the_test_alone():
     assert all(item["time"] != 16.0 for item in data.datasets["val"].items)
     flags = {float(i["time"]): bool(i["held_out"]) for i in data.datasets["test"].items}
     assert flags == {32.0: False, 16.0: True, 8.0: False, 24.0: False}
-    assert list(flags)[1] == 16.0
+    assert next(iter(flags)) == 16.0
     assert all(item["holds_out"] for item in data.datasets["test"].items)
     assert not any(item["holds_out"] for item in data.datasets["val"].items)
 
@@ -281,6 +320,7 @@ def test_published_settings_run_on_a_table_of_the_same_layout(path, tmp_path):
         dim=model["dim"],
         shift=0.1,
         cells=20,
+        spread=0.3 / math.sqrt(model["dim"]),  # so that cells are in reach in any dimension
     )
     rows = table.read_text().splitlines()
     options = {

@@ -166,11 +166,11 @@ def test_blocks_cover_all_cells_once_and_keep_the_ratio_of_masses(table):
     assert sorted(torch.cat([rows for rows, _ in parts]).tolist()) == list(range(45))
     assert sorted(torch.cat([columns for _, columns in parts]).tolist()) == list(range(60))
     assert max(len(columns) for _, columns in parts) <= 20
-    found = couple_in_blocks(x, y, a, b, table, 5, 20, key=(0,))
+    found = couple_in_blocks([(x, y, a, b)], table, 5, 20)[0]
     for block in found:
         grown = block.log_g1.exp().sum() / block.log_g0.exp().sum()
         assert grown.item() == pytest.approx(60 / 45, rel=1e-4)
-    again = couple_in_blocks(x, y, a, b, table, 5, 20, key=(0,))
+    again = couple_in_blocks([(x, y, a, b)], table, 5, 20)[0]
     assert all(torch.equal(p.log_g0, q.log_g0) for p, q in zip(found, again, strict=True))
 
 

@@ -102,7 +102,7 @@ def test_gaussian_mixtures_cost_their_analytic_action():
         x, y = (torch.from_numpy(data.x[data.time == t]) for t in data.times)
         model = SudoOT(dim=dim, penalty="quadratic", delta=DELTA, coupling_iters=300)
         model.cost.fill(lambda d, r: wfr_cost(d.double(), r.double(), DELTA))
-        found = model._blocks(x, y, torch.ones(len(x)), torch.ones(len(y)), 0)[0].cost
+        found = model._couple([(x, y, torch.ones(len(x)), torch.ones(len(y)))])[0][0].cost
         exact = sum(
             100 * share * wfr_cost(torch.tensor(shift), torch.tensor(ratio).log(), DELTA).item()
             for shift, ratio, share in zip(SHIFTS, RATIOS, SHARES, strict=True)

@@ -20,6 +20,7 @@ from zoo.sudo_ot.cost import CostNet, CostTable
 
 EXCLUDED = -1e4  # logit of a pair that is out of reach
 LEARNING_RATE = 0.3
+Sides = tuple[Tensor, Tensor, Tensor, Tensor]  # x, y, masses of x, masses of y
 PATIENCE, CHANGE = 25, 1e-5  # stop when the cost changes less than this over as many iterations
 
 
@@ -174,6 +175,8 @@ def blocks(n: int, m: int, chunk_size: int, rng: torch.Generator) -> list[tuple[
         rng: Chooses who is with whom.
     """
     count = math.ceil(max(n, m) / chunk_size)
+    if count == 1:
+        return [(torch.arange(n), torch.arange(m))]
     if count > min(n, m):
         raise ZooError(
             f"chunk_size={chunk_size} makes {count} blocks of {n} and {m} cells: some would "
@@ -184,57 +187,64 @@ def blocks(n: int, m: int, chunk_size: int, rng: torch.Generator) -> list[tuple[
 
 
 def couple_in_blocks(
-    x: Tensor,
-    y: Tensor,
-    a: Tensor,
-    b: Tensor,
+    intervals: Sequence[Sides],
     cost: CostTable | CostNet,
     iterations: int,
     chunk_size: int,
-    key: Sequence[int],
     delta: float | None = None,
-) -> list[Coupling]:
-    """Semi-couplings of random blocks, dealt to the processes and then shared by all.
+) -> list[list[Coupling]]:
+    """Semi-couplings of random blocks of each interval, dealt to the processes, shared by all.
 
-    Within a block the masses of y are scaled so that both sides keep the ratio of the whole; a
-    block's chance excess of cells would else look like growth.
+    The blocks of all intervals are dealt in turn. Each process first computes its own and only then
+    shares them, so that none waits while another computes.
 
     Args:
-        x: Shape: (n, p); ``y``, ``a`` and ``b`` as in :func:`semi_coupling`.
-        y: See above.
-        a: See above.
-        b: See above.
+        intervals: Of each, x (n, p), y (m, p), and their masses (n,) and (m,).
         cost: Of a pair.
         iterations: Of each block.
         chunk_size: Points of a block on its larger side; with no more points there is one block.
-        key: Seeds the blocks.
         delta: Use POT with this length scale instead.
+
+    Returns:
+        The blocks of each interval, the same in all processes.
     """
     shared = dist.is_available() and dist.is_initialized()
     world, rank = (dist.get_world_size(), dist.get_rank()) if shared else (1, 0)
-    parts = [(torch.arange(len(x)), torch.arange(len(y)))]
-    if max(len(x), len(y)) > chunk_size:
-        parts = blocks(len(x), len(y), chunk_size, generator(*key))
-    ratio = b.sum() / a.sum()
-    found = []
-    for number, (rows, columns) in enumerate(parts):
-        rows, columns = rows.to(x.device), columns.to(x.device)
-        owner = number % world
-        if owner == rank:
-            sent, arrived = a[rows], b[columns]
-            arrived = arrived * (ratio * sent.sum() / arrived.sum())
-            sides = x[rows], y[columns], sent, arrived
-            one = (
-                semi_coupling(*sides, cost, iterations)
-                if delta is None
-                else pot_coupling(*sides, delta)
-            )
-            tables = [one.log_g0, one.log_g1, torch.tensor(one.cost, device=x.device)]
+    tasks = [
+        (number, rows.to(x.device), columns.to(x.device))
+        for number, (x, y, _, _) in enumerate(intervals)
+        for rows, columns in blocks(len(x), len(y), chunk_size, generator(number, len(x), len(y)))
+    ]
+    own = {}
+    for task in range(rank, len(tasks), world):
+        number, rows, columns = tasks[task]
+        sides = _block(intervals[number], rows, columns)
+        if delta is None:
+            own[task] = semi_coupling(*sides, cost, iterations)
+        else:
+            own[task] = pot_coupling(*sides, delta)
+    found: list[list[Coupling]] = [[] for _ in intervals]
+    for task, (number, rows, columns) in enumerate(tasks):
+        like = intervals[number][0]
+        if task in own:
+            one = own.pop(task)
+            tables = [one.log_g0.contiguous(), one.log_g1.contiguous(), like.new_tensor(one.cost)]
         else:
             shape = len(rows), len(columns)
-            tables = [x.new_empty(shape), x.new_empty(shape), x.new_empty(())]
+            tables = [like.new_empty(shape), like.new_empty(shape), like.new_empty(())]
         if world > 1:
             for table in tables:
-                dist.broadcast(table.contiguous(), src=owner)
-        found.append(Coupling(rows, columns, tables[0], tables[1], float(tables[2])))
+                dist.broadcast(table, src=task % world)
+        found[number].append(Coupling(rows, columns, tables[0], tables[1], float(tables[2])))
     return found
+
+
+def _block(sides: Sides, rows: Tensor, columns: Tensor) -> Sides:
+    """Some points of both sides, whose masses keep the ratio that the whole has.
+
+    A block's chance excess of cells would else look like growth.
+    """
+    x, y, a, b = sides
+    sent, arrived = a[rows], b[columns]
+    arrived = arrived * (b.sum() / a.sum() * sent.sum() / arrived.sum())
+    return x[rows], y[columns], sent, arrived

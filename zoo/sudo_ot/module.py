@@ -10,7 +10,7 @@ Reference:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from zoo.errors import ZooError, did_you_mean
 from zoo.stages import Stage
 from zoo.sudo_ot.cost import CostNet, CostTable
-from zoo.sudo_ot.coupling import Coupling, couple_in_blocks
+from zoo.sudo_ot.coupling import Coupling, Sides, couple_in_blocks
 from zoo.sudo_ot.path import PathNet
 from zoo.sudo_ot.penalty import GrowthPenalty
 from zoo.sudo_ot.protocol import CellTrajectories, Interval
@@ -228,28 +228,17 @@ class SudoOT(CellTrajectories):
     def _couple_all(self, intervals: list[Interval]) -> list[tuple[Interval, list[Coupling]]]:
         """Semi-couplings of all intervals, once the costs are known."""
         self.fill_table()
-        found = []
-        for number, one in enumerate(intervals):
-            found.append((one, self._blocks(one.x, one.y, one.a, one.b, number)))
-        return found
+        found = self._couple([(one.x, one.y, one.a, one.b) for one in intervals])
+        return list(zip(intervals, found, strict=True))
 
     def fill_table(self) -> None:
         """Evaluates the trained path network on the table of costs."""
         if isinstance(self.cost, CostTable):
             self.cost.fill(lambda d, r: self.path_net.cost(d, r, self.penalty))
 
-    def _blocks(self, x: Tensor, y: Tensor, a: Tensor, b: Tensor, number: int) -> list[Coupling]:
-        return couple_in_blocks(
-            x,
-            y,
-            a,
-            b,
-            self.cost,
-            self.coupling_iters,
-            self.chunk_size,
-            key=(number, len(x), len(y)),
-            delta=self.delta if self.coupling == "pot" else None,
-        )
+    def _couple(self, intervals: Sequence[Sides]) -> list[list[Coupling]]:
+        delta = self.delta if self.coupling == "pot" else None
+        return couple_in_blocks(intervals, self.cost, self.coupling_iters, self.chunk_size, delta)
 
     @torch.no_grad()
     def couple(
@@ -272,7 +261,7 @@ class SudoOT(CellTrajectories):
         a = torch.ones_like(x0[:, 0]) if m0 is None else m0
         b = torch.ones_like(x1[:, 0]) if m1 is None else m1
         g0, g1 = x0.new_zeros(len(x0), len(x1)), x0.new_zeros(len(x0), len(x1))
-        for block in self._blocks(x0, x1, a, b, 0):
+        for block in self._couple([(x0, x1, a, b)])[0]:
             where = block.rows[:, None], block.columns[None]
             g0[where], g1[where] = block.log_g0.exp(), block.log_g1.exp()
         return g0, g1

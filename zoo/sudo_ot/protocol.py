@@ -407,7 +407,7 @@ class CellTrajectories(ZooModule):
         with torch.inference_mode():
             _, g = self(time, cells)
             start, shown = times[:1], batch["x0"][:SHOWN]
-            fine = torch.linspace(float(times[0]), float(batch["time"]), 41).to(cells)
+            fine = torch.linspace(float(times[0]), float(times[-1]), 41).to(cells)
             places, _ = self._move(shown, start.expand(len(shown)), fine)
             _, log_w = self._move(batch["x0"], start.expand(len(batch["x0"])), fine)
         mass = (batch["mass0"] * log_w.exp()).sum(dim=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,7 +237,9 @@ def _read_csv(path: Path) -> Cells:
         )
     wanted = [header.index(CSV_TIME), *columns]
     try:
-        table = np.loadtxt(path, delimiter=",", skiprows=1, usecols=wanted, ndmin=2)
+        with warnings.catch_warnings():  # of an empty table, which is refused below
+            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+            table = np.loadtxt(path, delimiter=",", skiprows=1, usecols=wanted, ndmin=2)
     except ValueError as error:
         raise ZooError(f"{path} is no table of numbers: {error}") from error
     if not len(table):

@@ -189,7 +189,6 @@ def test_fits_predicts_and_annotates_from_files(tmp_path):
     adata.write_h5ad(tmp_path / "a.h5ad")
     options = [*CASE.options(), "--data.root", str(tmp_path / "a.h5ad")]
     options += ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
-    options += ["--trainer.check_val_every_n_epoch", "1"]  # the stages end in the first epoch
     main(["fit", "--config", "zoo/sudo_ot.yaml", *options, "--trainer.max_epochs", "2"])
     (best,) = Path("runs").glob("sudo_ot/*/checkpoints/best-*.ckpt")
     predict = ["predict", "--config", "zoo/sudo_ot.yaml", *options, "--ckpt_path", str(best)]

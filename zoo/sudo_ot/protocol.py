@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DYING = -0.005  # a growth rate below it counts as death
 ACTION_POINTS = 11  # of the trapezoidal rule in an interval
 PREDICT_TIMES = 11  # at which a prediction shows its cells
-SHOWN = 60  # trajectories in a figure
+SHOWN = 60  # trajectories in a figure, or somewhat more
 BATCH = 65_536  # cells at once in use
 UNNAMED = "X_cells"  # key of obsm for coordinates that have no name
 
@@ -406,10 +406,11 @@ class CellTrajectories(ZooModule):
         cells, time, times = batch["cells"], batch["cell_time"], batch["times"]
         with torch.inference_mode():
             _, g = self(time, cells)
-            start, shown = times[:1], batch["x0"][:SHOWN]
+            start, x0 = times[:1], batch["x0"]
+            shown = x0[:: max(1, len(x0) // SHOWN)]  # evenly: cells may be in the order of types
             fine = torch.linspace(float(times[0]), float(times[-1]), 41).to(cells)
             places, _ = self._move(shown, start.expand(len(shown)), fine)
-            _, log_w = self._move(batch["x0"], start.expand(len(batch["x0"])), fine)
+            _, log_w = self._move(x0, start.expand(len(x0)), fine)
         mass = (batch["mass0"] * log_w.exp()).sum(dim=1)
         arrays = {"cells": cells, "time": time, "growth": g}
         plain = {key: value.float().cpu().numpy() for key, value in arrays.items()}

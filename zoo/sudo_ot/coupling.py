@@ -113,8 +113,8 @@ def semi_coupling(
             for group in optimizer.param_groups:
                 group["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * number / iterations)) / 2
         optimizer.step()
-    numbers = [torch.arange(len(points), device=x.device) for points in (x, y)]
-    return Coupling(*numbers, log_g0, log_g1, value)
+    i, j = (torch.arange(len(points), device=x.device) for points in (x, y))
+    return Coupling(i, j, log_g0, log_g1, value)
 
 
 def pot_coupling(x: Tensor, y: Tensor, a: Tensor, b: Tensor, delta: float) -> Coupling:
@@ -161,8 +161,8 @@ def pot_coupling(x: Tensor, y: Tensor, a: Tensor, b: Tensor, delta: float) -> Co
         float((got * (got / want).log() - got + want).sum())
         for got, want in ((left, first), (right, second))
     )
-    numbers = [torch.arange(len(points), device=x.device) for points in (x, y)]
-    return Coupling(*numbers, log_g0.to(x), log_g1.to(x), 2 * delta**2 * value)
+    i, j = (torch.arange(len(points), device=x.device) for points in (x, y))
+    return Coupling(i, j, log_g0.to(x), log_g1.to(x), 2 * delta**2 * value)
 
 
 def blocks(n: int, m: int, chunk_size: int, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:

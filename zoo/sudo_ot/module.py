@@ -215,7 +215,7 @@ class SudoOT(CellTrajectories):
         """Raises if no cell of an interval has another one within reach."""
         for one in intervals:
             nearest = torch.cat(
-                [torch.cdist(part, one.y).amin(dim=1) for part in one.x.split(4096)]
+                [torch.cdist(part, one.y).amin(dim=1) for part in torch.split(one.x, 4096)]
             )
             if nearest.min() > self.max_distance:
                 raise ZooError(

@@ -122,7 +122,7 @@ def _minimise(
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 
-        now = float(optimizer.step(closure).detach())  # type: ignore[arg-type]
+        now = float(optimizer.step(closure).detach())  # type: ignore[no-untyped-call]
         if before - now < TOLERANCE * abs(now):
             break
         before = now

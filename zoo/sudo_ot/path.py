@@ -129,7 +129,8 @@ class PathNet(nn.Module):
         n = self.bend(torch.cat([2 * t[..., None] - 1, wide], dim=-1))[..., 0]
         half = (r[:, None] / 2).exp()
         bracket = (1 - t).square() + (half * t).square() + 2 * t * (1 - t) * half * c
-        return bracket.log() + 3 * t * (1 - t) * n
+        log_mass: Tensor = bracket.log() + 3 * t * (1 - t) * n
+        return log_mass
 
     def cost(self, d: Tensor, r: Tensor, penalty: Callable[[Tensor], Tensor]) -> Tensor:
         """h(d, r), from above. Shape: (B,)."""
@@ -183,7 +184,8 @@ class PathNet(nn.Module):
         return torch.stack([2 * d / self.max_distance - 1, r / self.max_log_ratio], dim=-1)
 
     def _at_knots(self, d: Tensor, r: Tensor) -> Tensor:
-        return self(self.knots.to(d).expand(len(d), -1), d, r)
+        log_mass: Tensor = self(self.knots.to(d).expand(len(d), -1), d, r)
+        return log_mass
 
 
 def _mlp(inputs: int) -> nn.Sequential:

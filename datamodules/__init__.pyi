@@ -1,6 +1,7 @@
 # One line a data module. Everything here is imported on first use.
 from .base import ZooDataModule as ZooDataModule
 from .byte_text import ByteTextDataModule as ByteTextDataModule
+from .cell_snapshots import CellSnapshotsDataModule as CellSnapshotsDataModule
 from .cifar import CifarDataModule as CifarDataModule
 from .digits import DigitsDataModule as DigitsDataModule
 from .focal_stack import FocalStackDataModule as FocalStackDataModule

@@ -8,5 +8,6 @@ from .errors import ZooError as ZooError
 from .hdr_bracket import HDRBracket as HDRBracket
 from .hub import from_pretrained as from_pretrained
 from .sem_fas import SemFas as SemFas
+from .sudo_ot import SudoOT as SudoOT
 
 __version__: str

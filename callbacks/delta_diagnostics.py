@@ -34,8 +34,9 @@ class Diagnosis:
         delta_cos: Cosine between the delta rule's momentum and the gradient of a large batch.
         ema_cos: That of the plain average.
         delta_error: Squared error of reading the values of the large batch from the momentum by
-            their keys, relative to that of reading zero, at the best scale of the momentum; 1 means
-            that it knows nothing. Zero scale is the worst, so it is at most 1.
+            their keys, relative to that of reading zero, at the best scale of the momentum without
+            its sign; 1 means that it knows nothing, more that it points the wrong way. Most of a
+            token's value is its own, so it is next to 1.
         ema_error: That of the plain average.
         effective_rank: Of S: exponential of the entropy of its eigenvalues.
         condition: Of S: ratio of its largest to its smallest eigenvalue, at most 1e8.

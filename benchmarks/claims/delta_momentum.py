@@ -146,7 +146,7 @@ def _diagnosis(measure: str, sign: int) -> Callable[[Figures], tuple[bool, str]]
         ours, theirs = (
             figures.mean(DIAGNOSED, "test", f"test_{kind}_{measure}") for kind in ("delta", "ema")
         )
-        return sign * ours > sign * theirs, f"{ours:.3f} against {theirs:.3f}"
+        return sign * ours > sign * theirs, f"{ours:.5f} against {theirs:.5f}"
 
     return holds
 

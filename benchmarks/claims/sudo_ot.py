@@ -64,7 +64,7 @@ CLAIM = Claim(
         Arm("SUDO, power 1.5", ("--model.penalty", "power", "--model.power", "1.5")),
         Arm("SUDO, power 4", ("--model.penalty", "power", "--model.power", "4")),
         Arm("SUDO, entropic", ("--model.penalty", "entropic")),
-        Arm("SUDO, cost network", ("--model.cost", "net", "--trainer.max_epochs", "18")),
+        Arm("SUDO, cost network", ("--model.cost", "net", "--trainer.max_epochs", "34")),
         Arm("SUDO, lambda_g 0.1", ("--model.lambda_g", "0.1")),
         Arm(METHOD),
     ),

@@ -70,7 +70,7 @@ class SudoOT(CellTrajectories):
         rate: float = 1.0,
         max_distance: float | None = None,
         max_log_ratio: float = 5.0,
-        path_steps: int = 800,
+        path_steps: int = 2400,
         match_steps: int = 2000,
         coupling_iters: int = 200,
         coupling: str = "learned",

@@ -30,15 +30,18 @@ class Tuning:
     """An option whose best value is not known beforehand, as a learning rate.
 
     All values run with the first seed of a study; the one with the lowest validation metric runs
-    with the others.
+    with the others. One seed is a poor judge of a value that is at the edge of stability, so cheap
+    runs may try all values with every seed.
 
     Attributes:
         option: Of ``zoo fit``.
         values: To choose from.
+        every_seed: Choose by the mean over all seeds.
     """
 
     option: str
     values: Sequence[str]
+    every_seed: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +233,7 @@ def missing(
     def values(arm: Arm, seed: int) -> Sequence[str | None]:
         if arm.tune is None:
             return [None]
-        if seed == seeds[0]:
+        if seed == seeds[0] or arm.tune.every_seed:
             return arm.tune.values
         tried = [line for line in lines if line["seed"] == seeds[0]]
         known = {(x["choice"], x.get("setting", "")) for x in tried if x["arm"] == arm.name}
@@ -248,16 +251,26 @@ def missing(
 
 
 def choose(arm: Arm, lines: Iterable[Mapping[str, Any]]) -> str | None:
-    """The value with the lowest validation metric on the seed that has tried most of them."""
+    """The value with the lowest validation metric, see :class:`Tuning`."""
+    tried = _validation(arm, lines)
+    return min(tried, key=lambda value: tried[value]) if tried else None
+
+
+def _validation(arm: Arm, lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The best validation metric of each value: on the seed that tried most, or over all seeds."""
     found: dict[int, dict[str, list[float]]] = {}
     for line in lines:
         if line["arm"] == arm.name and line.get("choice") is not None:
             best = min(value for _, value in line["validation"])
             found.setdefault(line["seed"], {}).setdefault(line["choice"], []).append(best)
     if not found:
-        return None
-    tried = max(found.values(), key=len)
-    return min(tried, key=lambda value: statistics.mean(tried[value]))
+        return {}
+    if arm.tune is None or not arm.tune.every_seed:
+        return {v: statistics.mean(x) for v, x in max(found.values(), key=len).items()}
+    values = {value for tried in found.values() for value in tried}
+    seeds = {v: [statistics.mean(t[v]) for t in found.values() if v in t] for v in sorted(values)}
+    most = max(map(len, seeds.values()))
+    return {v: statistics.mean(means) for v, means in seeds.items() if len(means) == most}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -370,17 +383,14 @@ def _tried(figures: Figures) -> list[str]:
     for arm in figures.claim.arms:
         if figures.chosen.get(arm.name) is None or arm.tune is None:
             continue
-        first = min(line["seed"] for line in figures.tried if line["arm"] == arm.name)
-        values = {
-            line["choice"]: min(value for _, value in line["validation"])
-            for line in figures.tried
-            if line["arm"] == arm.name and line["seed"] == first
-        }
+        values = _validation(arm, figures.tried)
         grid = ", ".join(f"{k}: {values[k]:.3f}" for k in arm.tune.values if k in values)
-        found.append(f"{arm.name} ({grid})")
+        seeds = "; all seeds" if arm.tune.every_seed else ""
+        found.append(f"{arm.name} ({grid}{seeds})")
     if not found:
         return []
-    return ["", f"Chosen by {figures.claim.validation} of the first seed: {'; '.join(found)}."]
+    how = f"{figures.claim.validation} of the first seed, or of all where it says so"
+    return ["", f"Chosen by {how}: {'; '.join(found)}."]
 
 
 def verdicts(figures: Figures) -> str:

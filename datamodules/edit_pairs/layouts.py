@@ -55,7 +55,9 @@ class Pair:
         source, target = (self._picture(place) for place in (self.source, self.target))
         if source.shape != target.shape:
             sizes = " and ".join(f"{x.shape[1]}x{x.shape[0]}" for x in (source, target))
-            raise ZooError(f"{self.where}: source and target are {sizes} pixels: expected one size.")
+            raise ZooError(
+                f"{self.where}: source and target are {sizes} pixels: expected one size."
+            )
         return source, target
 
     def _picture(self, place: Any) -> NDArray[np.float32]:

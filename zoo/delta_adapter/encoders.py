@@ -38,7 +38,7 @@ class Encoder(nn.Module):
 
 
 class TinyEncoder(Encoder):
-    """Three convolutions and two transformer layers: 16 patches of 64 channels.
+    """Four convolutions and two transformer layers: 16 patches of 64 channels.
 
     Args:
         attributes: Number of values of each attribute that it is trained on.
@@ -51,11 +51,10 @@ class TinyEncoder(Encoder):
         super().__init__()
         self.side = side
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 32, 3, stride=2, padding=1),
-            nn.GELU(),
-            nn.Conv2d(32, 64, 3, stride=2, padding=1),
-            nn.GELU(),
-            nn.Conv2d(64, self.channels, 3, stride=2, padding=1),
+            *_convolution(3, 32, 2),
+            *_convolution(32, 64, 2),
+            *_convolution(64, 64, 1),
+            *_convolution(64, self.channels, 2),
         )
         self.place = nn.Parameter(0.02 * torch.randn(self.positions, self.channels))
         layer = nn.TransformerEncoderLayer(
@@ -115,6 +114,11 @@ def letter_box(image: Tensor, side: int) -> Tensor:
     top, left = (side - size[0]) // 2, (side - size[1]) // 2
     padding = (left, side - size[1] - left, top, side - size[0] - top)
     return F.pad(small, padding, value=0.5)
+
+
+def _convolution(inputs: int, outputs: int, stride: int) -> tuple[nn.Module, ...]:
+    convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
+    return convolution, nn.GroupNorm(8, outputs), nn.GELU()
 
 
 def attribute_loss(logits: Sequence[Tensor], labels: Tensor, weight: Tensor) -> Tensor:

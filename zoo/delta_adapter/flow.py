@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -29,6 +30,12 @@ def draw_times(count: int, mu: float, device: torch.device) -> Tensor:
     return shift_time(torch.randn(count, device=device).sigmoid(), mu)
 
 
+def draw(clean: Tensor) -> tuple[Tensor, Tensor]:
+    """Noise and times of a training step. Shape: (B, N, C) to (B, N, C) and (B,)."""
+    mu = resolution_shift(clean.shape[1])
+    return torch.randn_like(clean), draw_times(len(clean), mu, clean.device)
+
+
 def noisy(clean: Tensor, noise: Tensor, t: Tensor) -> Tensor:
     """z_t = (1 - t) z_1 + t eps: clean at t = 0. Shape: (B, N, C) twice, and (B,)."""
     t = t.view(-1, 1, 1)
@@ -52,15 +59,19 @@ def euler(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: in
     times = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
     times = shift_time(times, mu).to(noise)
     z = noise
-    for now, then in zip(times[:-1], times[1:], strict=True):
+    for now, then in pairwise(times):
         z = z + (then - now) * velocity(z, now.expand(len(z)))
     return z
 
 
-def draw_noise(shape: Sequence[int], seed: int, device: torch.device) -> Tensor:
-    """Standard normal numbers; those of sample i depend on (seed, i) alone, on any device."""
+def draw_noise(like: Tensor, seeds: Sequence[int]) -> Tensor:
+    """Standard normal numbers; those of a sample depend on its seed alone, on any device.
+
+    Args:
+        like: Gives shape, (B, N, C), device and dtype.
+        seeds: Of each sample.
+    """
     samples = [
-        torch.randn(tuple(shape[1:]), generator=torch.Generator().manual_seed(seed * 1009 + i))
-        for i in range(shape[0])
+        torch.randn(like.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds
     ]
-    return torch.stack(samples).to(device)
+    return torch.stack(samples).to(like)

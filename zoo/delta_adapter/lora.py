@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.delta_adapter.backbones import Backbone
 from zoo.delta_adapter.delta import augment_pair
-from zoo.delta_adapter.flow import draw_times, noisy, resolution_shift
+from zoo.delta_adapter.flow import draw, noisy
 from zoo.delta_adapter.loss import flow_loss
 
 RANK, LR = 8, 5e-3
@@ -64,7 +64,6 @@ def _loss(editor: Backbone, before: Tensor, after: Tensor) -> Tensor:
     source, target = augment_pair(*(x.expand(BATCH, -1, -1, -1) for x in (before, after)))
     grid = editor.grid(source)
     context, clean = editor.encode(source), editor.encode(target)
-    noise = torch.randn_like(clean)
-    t = draw_times(BATCH, resolution_shift(clean.shape[1]), clean.device)
+    noise, t = draw(clean)
     velocity = editor.velocity(noisy(clean, noise, t), t, context, grid)
     return flow_loss(velocity, clean, noise)

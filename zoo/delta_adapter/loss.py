@@ -56,7 +56,5 @@ def directional_similarity(output: Tensor, query: Tensor, before: Tensor, after:
 
     Pooled, since exemplar and query show their objects in different places. Shape: (B,).
     """
-    moved, asked = (
-        semantic_delta(a, b).mean(dim=1) for a, b in ((query, output), (before, after))
-    )
+    moved, asked = (semantic_delta(a, b).mean(dim=1) for a, b in ((query, output), (before, after)))
     return torch.nn.functional.cosine_similarity(moved, asked, dim=-1, eps=EPS)

@@ -31,9 +31,7 @@ def psnr(output: Tensor, truth: Tensor) -> Tensor:
 
 def ssim(output: Tensor, truth: Tensor) -> Tensor:
     """Structural similarity. Shape: (B, 3, H, W) twice to (B,)."""
-    found = structural_similarity_index_measure(
-        output, truth, data_range=1.0, reduction="none"
-    )
+    found = structural_similarity_index_measure(output, truth, data_range=1.0, reduction="none")
     assert isinstance(found, Tensor)
     return found.reshape(-1)
 

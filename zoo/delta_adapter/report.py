@@ -104,28 +104,29 @@ def _on_seen(model: DeltaAdapter, batch: Mapping[str, Any], l1: Tensor) -> dict[
         return {}
     seen = {k: v[mine] for k, v in batch.items() if isinstance(v, Tensor)}
     edit = model.encode_edit(seen["before"], seen["after"])
-    seed = int(batch["index"][0])
-    again = m.l1(model.sample(seen["before"], edit, seed=seed), seen["after"])
+    seeds = seen["index"].tolist()
+    again = m.l1(model.sample(seen["before"], edit, seed=seeds), seen["after"])
     values = {"l1_reconstruction": again, "leak": l1[mine] - again}
     told = seen["task"] >= 0
     if model.instructed and bool(told.any()):
         told_batch = {key: value[told] for key, value in seen.items()}
         number = told_batch["task"] + 1
-        out = model.sample(told_batch["query"], None, seed=seed, instruction=number)
+        seeds = told_batch["index"].tolist()
+        out = model.sample(told_batch["query"], None, seed=seeds, instruction=number)
         values["l1_instructed"] = m.l1(out, told_batch["truth"])
         values["directional_instructed"] = direction(model, out, told_batch)
     return values
 
 
 def _lora(model: DeltaAdapter, output: Tensor, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Each of the first ``lora_items`` seen transfers is a training of its own; groups alternate."""
+    """Each of the first ``lora_items`` seen transfers is a training; groups alternate."""
     chosen = (batch["group"] == 0) & (batch["index"] < len(GROUPS) * model.lora_items)
     outputs, rows = [], chosen.nonzero()[:, 0]
     for row in rows.tolist():
         one = {k: batch[k][row : row + 1] for k in ("before", "after", "query")}
         seed = int(batch["index"][row])
         with pair_lora(model.editor, one["before"], one["after"], model.lora_steps, seed):
-            outputs.append(model.sample(one["query"], None, seed=seed))
+            outputs.append(model.sample(one["query"], None, seed=[seed]))
     if not outputs:
         return {}
     picked = {k: v[rows] for k, v in batch.items() if isinstance(v, Tensor)}

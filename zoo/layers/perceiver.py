@@ -1,7 +1,7 @@
 """Perceiver resampler: a few learned queries that read any number of tokens.
 
-Source: J.-B. Alayrac et al., Flamingo, arXiv 2204.14198, section 3.1.1; A. Jaegle et al., Perceiver,
-arXiv 2103.03206.
+Source: J.-B. Alayrac et al., Flamingo, arXiv 2204.14198, section 3.1.1; A. Jaegle et al.,
+Perceiver, arXiv 2103.03206.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class PerceiverLayer(nn.Module):
         keys, values = self.to_kv(torch.cat([self.norm_tokens(tokens), q], dim=1)).chunk(2, dim=-1)
         mask = None
         if visible is not None:
-            mask = F.pad(visible, (0, queries.shape[1]), value=True)[:, None, None]  # (B, 1, 1, P+Q)
+            mask = F.pad(visible, (0, queries.shape[1]), value=True)[
+                :, None, None
+            ]  # (B, 1, 1, P+Q)
         attended = F.scaled_dot_product_attention(
             self._split(self.to_q(q)), self._split(keys), self._split(values), attn_mask=mask
         )  # (B, heads, Q, d)

@@ -44,7 +44,7 @@ def _lower_transfer(figures: Figures) -> tuple[bool, str]:
         # A ratio says nothing where the other does not leak.
         holds &= ours <= 0.9 * theirs and leaks[0] <= max(0.7 * leaks[1], 0.0)
         details.append(
-            f"{part}: L1 {ours:.4f} against {theirs:.4f}, leak {leaks[0]:.4f} against {leaks[1]:.4f}"
+            f"{part}: {ours:.4f} against {theirs:.4f}, leak {leaks[0]:.4f} against {leaks[1]:.4f}"
         )
     return holds, "; ".join(details)
 
@@ -111,7 +111,7 @@ def _attributes(figures: Figures) -> tuple[bool, str]:
 CLAIM = Claim(
     method="delta_adapter",
     metric="test_l1_seen",
-    unit="0..1",
+    unit="0..1, mean over both parts",
     arms=(
         Arm(METHOD),
         Arm(TARGET, ("--model.condition", "target", "--model.lora_items", "0")),

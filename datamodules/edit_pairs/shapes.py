@@ -113,8 +113,8 @@ class ShapesWorld:
         grey = uniform(0.4, 0.75, 1)
         return {
             "x": uniform(0.36, 0.64),
-            "y": uniform(0.48, 0.66),
-            "radius": uniform(0.18, 0.26),
+            "y": uniform(0.52, 0.66),
+            "radius": uniform(0.21, 0.27),
             "angle": uniform(0, 2 * math.pi),
             "first": grey + uniform(-0.1, 0.1, 3),
             "second": grey + uniform(-0.25, 0.25, 1) + uniform(-0.1, 0.1, 3),
@@ -181,7 +181,7 @@ def render(scenes: Scenes) -> Tensor:
     shapes = torch.stack([_circle(x, y, r), _square(x, y, r), _triangle(x, y, r)])
     distance = shapes[scenes["kind"], torch.arange(len(image))]
     visible = (field("removed") == 0).float()
-    stripes = 1 - 0.3 * field("texture") * (torch.sin(2 * math.pi * (x + y) * 7) > 0).float()
+    stripes = 1 - 0.5 * field("texture") * (torch.sin(2 * math.pi * (x + y) * 5) > 0).float()
     paint = torch.tensor(list(COLOURS.values()))[scenes["colour"]][..., None, None]
     image = _over(image, paint * stripes[:, None], _cover(distance) * visible)
     hat = _triangle(x * 1.3, (y + 1.25 * r) * 1.3, 0.75 * r) / 1.3
@@ -196,7 +196,7 @@ def render(scenes: Scenes) -> Tensor:
     return torch.where((field("border") == 1)[:, None], framed, image)
 
 
-def blur(image: Tensor, sigma: float = 1.2, reach: int = 3) -> Tensor:
+def blur(image: Tensor, sigma: float = 1.6, reach: int = 4) -> Tensor:
     """Gaussian blur, ``sigma`` in pixels. Shape: (B, 3, H, W)."""
     offsets = torch.arange(-reach, reach + 1, dtype=image.dtype, device=image.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
@@ -211,7 +211,7 @@ def _circle(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
 
 
 def _square(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    return torch.maximum(x.abs().expand_as(x + y), y.abs().expand_as(x + y)) - 0.85 * r
+    return torch.maximum(x.abs().expand_as(x + y), y.abs().expand_as(x + y)) - 0.9 * r
 
 
 def _triangle(x: Tensor, y: Tensor, r: Tensor) -> Tensor:

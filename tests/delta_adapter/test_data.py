@@ -220,7 +220,7 @@ def test_pairs_jsonl(tmp_path):
 
 
 def test_split_by_image_and_by_task_where_the_data_do_not_say(tmp_path):
-    made = lines("abc", "", 40)
+    made = lines("abc", "", 100)
     jsonl(tmp_path, made)
     module = data("pairs", root=str(tmp_path), size=16, unseen_tasks=["c"])
     module.setup("fit")

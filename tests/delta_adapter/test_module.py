@@ -92,6 +92,7 @@ def trained(model=None, stage=2):
     model.stage_index = stage
     train_only(model, model.stage.train)
     torch.nn.init.normal_(model.adapter.up, std=0.3)
+    torch.nn.init.normal_(model.editor.transformer.proj_out.weight, std=0.02)
     model.log = lambda *_, **__: None
     return model
 
@@ -109,10 +110,10 @@ def test_the_adapter_stage_changes_nothing_else():
     model, frozen = DeltaAdapter(**TINY), {}
     train_step = model.training_step
 
-    def remember(batch, index):
+    def remember(batch, batch_idx):
         if model.stage.name == "adapter" and not frozen:
             frozen.update({k: weights(getattr(model, k)) for k in ("encoder", "judge", "editor")})
-        return train_step(batch, index)
+        return train_step(batch, batch_idx)
 
     model.training_step = remember
     start = weights(model)
@@ -132,7 +133,6 @@ def test_gradient_of_the_consistency_loss_reaches_every_part_of_the_adapter():
         DeltaAdapter(**TINY, consistency_weight=1.0, consistency_t_max=1.0, null_prob=0.0)
     )
     torch.nn.init.constant_(model.adapter.project.gate, 0.1)
-    torch.nn.init.normal_(model.editor.transformer.proj_out.weight, std=0.02)
     from zoo.delta_adapter import module
 
     flow = module.flow_loss
@@ -179,7 +179,6 @@ def test_the_target_is_seen_through_its_delta_only(monkeypatch):
 
 def test_cached_edit_equals_recomputation_and_serves_many_queries():
     model = trained().eval()
-    torch.nn.init.normal_(model.editor.transformer.proj_out.weight, std=0.02)
     query, source, target = torch.rand(3, 3, 3, 32, 32).unbind(0)
     with torch.no_grad():
         edit = model.encode_edit(source[:1], target[:1])
@@ -206,8 +205,6 @@ def test_untrained_the_model_is_the_frozen_editor_bit_for_bit():
 def test_guidance_moves_away_from_the_null_edit():
     plain, guided = trained().eval(), trained(DeltaAdapter(**TINY, guidance=2.0)).eval()
     guided.load_state_dict(plain.state_dict())
-    for model in (plain, guided):
-        torch.nn.init.constant_(model.editor.transformer.proj_out.weight, 0.01)
     pictures = torch.rand(3, 1, 3, 32, 32)
     with torch.no_grad():
         assert not torch.allclose(plain(*pictures), guided(*pictures), atol=1e-5)
@@ -285,7 +282,8 @@ def test_a_run_that_filled_the_cache_resumes_where_it_was(tmp_path):
     trainer.fit(DeltaAdapter(**options), EditPairsDataModule(**DATA))
     trainer.save_checkpoint(tmp_path / "half.ckpt")
     resumed = DeltaAdapter(**options)
-    Trainer(max_epochs=1, **SILENT).fit(
+    again = {**keep, "default_root_dir": str(tmp_path / "again")}
+    Trainer(max_epochs=1, **again).fit(
         resumed, EditPairsDataModule(**DATA), ckpt_path=tmp_path / "half.ckpt"
     )
     assert resumed.trainer.global_step == 7
@@ -375,8 +373,8 @@ def test_real_editors_with_random_parts_train_a_step_offline(name):
     before = weights(model)
     pair = torch.rand(4, 2, 3, 32, 32)
     samples = [{"source": p[0], "target": p[1], "task": 0, "index": i} for i, p in enumerate(pair)]
-    trainer = Trainer(max_epochs=1, **SILENT)
-    trainer.fit(model, DataLoader(samples, batch_size=2))
+    with pytest.warns(UserWarning, match="no `val_dataloader`"):
+        Trainer(max_epochs=1, **SILENT).fit(model, DataLoader(samples, batch_size=2))
     changed = {n for n, v in model.state_dict().items() if not torch.equal(v, before[n])}
     assert "adapter.up" in changed
     assert all(name.startswith("adapter.") for name in changed)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from zoo.errors import ZooError, did_you_mean
 from zoo.hdr_files import PHOTO_SUFFIXES, read_photo
@@ -34,19 +34,25 @@ class TrainingPairs(Dataset[Sample]):
 
     Args:
         part: Of the embedded data.
-        count: Number of pairs; pair i shows the trained edit i modulo their number.
+        count: Number of pairs; the trained edits are equally frequent.
         seed: Of the scenes.
         others: Also give another pair of the same edit, ``before`` and ``after``.
     """
 
     def __init__(self, part: str, count: int, seed: int, others: bool) -> None:
         source = EMBEDDED[part]
+        rng = generator(seed, SEEDS["train"])
         tasks = [i for i, name in enumerate(source.TASKS) if name not in source.HELD_OUT]
         edits = torch.full((count, 2), -1)
-        edits[:, 0] = torch.tensor(tasks)[torch.arange(count) % len(tasks)]
-        self.names, self.period = source.TASKS, len(tasks)
-        self.world = make_world(part, "train", edits, generator(seed, SEEDS["train"]))
+        # As many of each, but in no order that a user of every second pair could meet.
+        edits[:, 0] = torch.tensor(tasks)[torch.randperm(count, generator=rng) % len(tasks)]
+        self.world = make_world(part, "train", edits, rng)
         self.others = others
+        # Pairs sorted by edit: where those of each begin, how many there are, where each pair is.
+        self.sorted = edits[:, 0].argsort()
+        self.place = self.sorted.argsort()
+        self.number = torch.bincount(edits[:, 0], minlength=len(source.TASKS))
+        self.begin = self.number.cumsum(0) - self.number
 
     def __len__(self) -> int:
         return len(self.world)
@@ -65,9 +71,9 @@ class TrainingPairs(Dataset[Sample]):
             "task": self.world.edits[where, 0],
         }
         if self.others:
-            number = len(self) // self.period  # of pairs of each edit, the last ones left out
-            step = torch.randint(1, max(number, 2), (len(where),))
-            other = (where % (number * self.period) + step * self.period) % (number * self.period)
+            number, begin = (x[columns["task"]] for x in (self.number, self.begin))
+            step = 1 + (torch.rand(len(where)) * (number - 1)).long()  # below number
+            other = self.sorted[begin + (self.place[where] - begin + step) % number]
             columns["before"], columns["after"] = (
                 side(other)[0] for side in (self.world.before, self.world.after)
             )
@@ -329,6 +335,10 @@ class EditPairsDataModule(ZooDataModule):
             "pairs": self.pairs if self.root is None else None,
             "items": self.items if self.eval_root is None else None,
         }
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """One photograph at a time: they may differ in size."""
+        return self._loader("predict", batch_size=1)
 
     def build(self, split: str) -> Dataset[Any]:
         """Returns the dataset of ``split``, after a look at its first sample.

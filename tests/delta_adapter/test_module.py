@@ -277,13 +277,11 @@ def test_stage_0_is_kept_for_other_runs(tmp_path):
 def test_a_run_that_filled_the_cache_resumes_where_it_was(tmp_path):
     """Its checkpoint counts three stages, though a new run would start with the last one."""
     options = {**TINY, "stage0_cache": str(tmp_path / "stage0"), "adapter_steps": 4}
-    keep = {**SILENT, "enable_checkpointing": True, "default_root_dir": str(tmp_path)}
-    trainer = Trainer(max_steps=4, max_epochs=1, **keep)
+    trainer = Trainer(max_steps=4, max_epochs=1, **SILENT)
     trainer.fit(DeltaAdapter(**options), EditPairsDataModule(**DATA))
     trainer.save_checkpoint(tmp_path / "half.ckpt")
     resumed = DeltaAdapter(**options)
-    again = {**keep, "default_root_dir": str(tmp_path / "again")}
-    Trainer(max_epochs=1, **again).fit(
+    Trainer(max_epochs=1, **SILENT).fit(
         resumed, EditPairsDataModule(**DATA), ckpt_path=tmp_path / "half.ckpt"
     )
     assert resumed.trainer.global_step == 7

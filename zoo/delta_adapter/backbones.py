@@ -121,17 +121,19 @@ class FluxEditor(Backbone):
         ids = torch.stack([torch.zeros_like(rows), rows, columns], dim=1)
         beside = ids + ids.new_tensor([1, 0, 0])  # the context: first id 1, else it is ignored
         more = None if guidance is None else torch.full_like(t, guidance)
-        out: Tensor = self.transformer(
-            hidden_states=torch.cat([z, context], dim=1).to(weights.dtype),
-            encoder_hidden_states=prompt.to(weights.dtype),
-            pooled_projections=self.pooled.expand(len(z), -1).to(weights.dtype),
-            timestep=t,  # in 0..1: the model multiplies by 1000 itself
-            img_ids=torch.cat([ids, beside]).to(weights.dtype),
-            txt_ids=torch.zeros(prompt.shape[1], 3, device=z.device, dtype=weights.dtype),
-            guidance=more,
-            joint_attention_kwargs={"edit": edit, "targets": count},
-            return_dict=False,
-        )[0]
+        # In the precision of its weights, whatever autocast does around it.
+        with torch.autocast(z.device.type, enabled=False):
+            out: Tensor = self.transformer(
+                hidden_states=torch.cat([z, context], dim=1).to(weights.dtype),
+                encoder_hidden_states=prompt.to(weights.dtype),
+                pooled_projections=self.pooled.expand(len(z), -1).to(weights.dtype),
+                timestep=t,  # in 0..1: the model multiplies by 1000 itself
+                img_ids=torch.cat([ids, beside]).to(weights.dtype),
+                txt_ids=torch.zeros(prompt.shape[1], 3, device=z.device, dtype=weights.dtype),
+                guidance=more,
+                joint_attention_kwargs={"edit": edit, "targets": count},
+                return_dict=False,
+            )[0]
         return out[:, :count].float()
 
 

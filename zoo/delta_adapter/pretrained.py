@@ -153,14 +153,15 @@ class QwenEdit(Backbone):
     ) -> Tensor:
         """See :class:`Backbone`."""
         dtype = self.transformer.proj_out.weight.dtype
-        out: Tensor = self.transformer(
-            hidden_states=torch.cat([z, context], dim=1).to(dtype),
-            encoder_hidden_states=self.prompt.expand(len(z), -1, -1).to(dtype),
-            timestep=t,
-            img_shapes=[[(1, *grid), (1, *grid)]] * len(z),
-            attention_kwargs={"edit": edit, "targets": z.shape[1]},
-            return_dict=False,
-        )[0]
+        with torch.autocast(z.device.type, enabled=False):
+            out: Tensor = self.transformer(
+                hidden_states=torch.cat([z, context], dim=1).to(dtype),
+                encoder_hidden_states=self.prompt.expand(len(z), -1, -1).to(dtype),
+                timestep=t,
+                img_shapes=[[(1, *grid), (1, *grid)]] * len(z),
+                attention_kwargs={"edit": edit, "targets": z.shape[1]},
+                return_dict=False,
+            )[0]
         return out[:, : z.shape[1]].float()
 
 

@@ -249,6 +249,40 @@ def test_cross_pair_takes_the_delta_of_another_pair():
         cross._training_tokens(batch())
 
 
+def test_features_are_kept_on_disk_and_are_those_of_the_encoder(tmp_path):
+    """As many calls of the encoder in a second epoch as there are new views; then none."""
+    from zoo.delta_adapter.features import VIEWS, FeatureCache
+
+    model, given = trained(DeltaAdapter(**TINY, delta_aug=False)), batch()
+    computed = model._phi(given, given["source"], given["target"], False)
+    model.features = FeatureCache(32, (16, 64), str(tmp_path))
+    calls = []
+    encode = model.encoder.forward
+    model.encoder.forward = lambda x: calls.append(len(x)) or encode(x)
+    first = model._phi(given, given["source"], given["target"], False)
+    assert calls == [4, 4]
+    again = model._phi(given, given["source"], given["target"], False)
+    assert calls == [4, 4]
+    for a, b, c in zip(computed, first, again, strict=True):
+        assert torch.allclose(a, b, atol=5e-3)
+        assert torch.equal(b, c)
+    for _ in range(60):
+        views = model._phi(given, given["source"], given["target"], True)
+    assert sum(calls) == 8 + 2 * 4 * VIEWS
+    assert not torch.allclose(views[0], first[0], atol=1e-2)
+    model.features = None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_with_cached_features_cleans_up(tmp_path):
+    model = DeltaAdapter(**{**TINY, "adapter_steps": 5}, cache_features=str(tmp_path / "phi"))
+    Trainer(max_epochs=1, **SILENT).fit(model, EditPairsDataModule(**DATA))
+    assert model.features is None
+    assert not list((tmp_path / "phi").iterdir())
+    with pytest.raises(ZooError, match="cross_pair must be 0"):
+        DeltaAdapter(**TINY, cache_features=str(tmp_path), cross_pair=0.5)
+
+
 def test_stage_0_is_kept_for_other_runs(tmp_path):
     options = {**TINY, "stage0_cache": str(tmp_path / "stage0")}
 

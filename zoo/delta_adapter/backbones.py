@@ -165,7 +165,7 @@ class TinyFlux(FluxEditor):
 
     def decode(self, tokens: Tensor, grid: Grid, longest: int | None = None) -> Tensor:
         """Shape: (B, N, 48) to (B, 3, H, W)."""
-        cells = tokens.transpose(1, 2).unflatten(2, grid)
+        cells = tokens.transpose(1, 2).reshape(len(tokens), -1, *grid)
         return (F.pixel_shuffle(cells, PATCH) + 1) / 2
 
     def velocity(

@@ -73,7 +73,8 @@ class TinyEncoder(Encoder):
     def attributes(self, features: Tensor) -> tuple[Tensor, ...]:
         """Logits of each attribute, (B, its size), from patch features."""
         pooled = F.layer_norm(features, features.shape[-1:]).mean(dim=1)
-        return self.heads(pooled).split(self.sizes, dim=1)
+        parts: tuple[Tensor, ...] = self.heads(pooled).split(self.sizes, dim=1)
+        return parts
 
     def read(self, image: Tensor) -> Tensor:
         """The likeliest value of each attribute. Shape: (B, 3, H, W) to (B, attributes)."""

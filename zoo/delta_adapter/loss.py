@@ -30,7 +30,8 @@ def delta_cosine(found: Tensor, wanted: Tensor) -> Tensor:
     found, wanted = found.float(), wanted.float()
     size = wanted.norm(dim=-1)
     cosine = (found * wanted).sum(dim=-1) / (found.norm(dim=-1) * size).clamp_min(EPS)
-    return (size * cosine).sum(dim=-1) / size.sum(dim=-1).clamp_min(EPS)
+    weighted: Tensor = (size * cosine).sum(dim=-1) / size.sum(dim=-1).clamp_min(EPS)
+    return weighted
 
 
 def consistency_loss(output: Tensor, source: Tensor, target: Tensor, kept: Tensor) -> Tensor:
@@ -48,7 +49,8 @@ def consistency_loss(output: Tensor, source: Tensor, target: Tensor, kept: Tenso
     wanted = semantic_delta(source, target)
     cosine = delta_cosine(semantic_delta(source, output), wanted)
     counted = (kept & (wanted.norm(dim=-1).sum(dim=-1) > EPS)).to(cosine.dtype)
-    return ((1 - cosine) * counted).sum() / counted.sum().clamp_min(1)
+    loss: Tensor = ((1 - cosine) * counted).sum() / counted.sum().clamp_min(1)
+    return loss
 
 
 def directional_similarity(output: Tensor, query: Tensor, before: Tensor, after: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info
@@ -16,6 +16,7 @@ from zoo.delta_adapter import pretrained as real
 from zoo.delta_adapter.adapter import DeltaAdapterNetwork
 from zoo.delta_adapter.delta import CONDITIONS, augment_pair, condition_tokens, drop_tokens
 from zoo.delta_adapter.editing import EditByExample
+from zoo.delta_adapter.features import FeatureCache
 from zoo.delta_adapter.flow import clean_estimate, draw, noisy
 from zoo.delta_adapter.loss import consistency_loss, flow_loss
 from zoo.errors import ZooError, did_you_mean
@@ -24,6 +25,8 @@ from zoo.stages import Stage, train_only
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from zoo.delta_adapter.metrics import ValueMean
 
 
 class DeltaAdapter(EditByExample):
@@ -65,6 +68,8 @@ class DeltaAdapter(EditByExample):
         adapter_steps: Of the adapter's; ``None``: to the end of the training.
         stage0_cache: Folder where the first two stages are kept for other runs with the same
             settings and seed; ``None``: each run makes its own.
+        cache_features: Folder for the encoder's features of the training pairs, as they are and in
+            four augmented views; ``None``: they are computed in each step.
         checkpointing: Recompute the editor's activations in the backward pass, for memory.
         lora_items: Test transfers that per-pair LoRA is measured on: each is a training.
         lora_steps: Of such a training.
@@ -110,6 +115,7 @@ class DeltaAdapter(EditByExample):
         editor_steps: int = 500,
         adapter_steps: int | None = 350,
         stage0_cache: str | None = None,
+        cache_features: str | None = None,
         checkpointing: bool = False,
         lora_items: int = 0,
         lora_steps: int = 40,
@@ -137,6 +143,10 @@ class DeltaAdapter(EditByExample):
         self.token_drop, self.null_prob, self.delta_aug = token_drop, null_prob, delta_aug
         self.image_size, self.stage0_cache = image_size, stage0_cache
         self.lora_items, self.lora_steps = lora_items, lora_steps
+        if cache_features is not None and cross_pair > 0:
+            raise ZooError("cache_features keeps a pair's own features: cross_pair must be 0.")
+        self.cache_features = cache_features
+        self.features: FeatureCache | None = None
 
         self.judge: encoders.TinyEncoder | None = None
         self.encoder: encoders.Encoder
@@ -203,6 +213,20 @@ class DeltaAdapter(EditByExample):
             self.training_stages = self.training_stages[-1:]
             train_only(self, self.stage.train)
             rank_zero_info(f"Encoder and editor are taken from {path}.")
+
+    def on_train_start(self) -> None:
+        """Opens the cache of features, if there is to be one."""
+        if self.cache_features is None:
+            return
+        dataset = getattr(self.trainer.train_dataloader, "dataset", None)
+        if not isinstance(dataset, Sized):
+            raise ZooError("cache_features needs training data of a known number of pairs.")
+        shape = self.encoder.positions, self.encoder.channels
+        self.features = FeatureCache(len(dataset), shape, self.cache_features)
+
+    def on_fit_end(self) -> None:
+        """Removes the cached features."""
+        self.features = None
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Puts encoder and editor into the cache when the last stage begins."""
@@ -279,8 +303,7 @@ class DeltaAdapter(EditByExample):
             if len(rows):
                 estimate = clean_estimate(z[rows], velocity[rows], t[rows])
                 output = self.editor.decode(estimate, grid, backbones.PREVIEW)
-                with torch.no_grad():
-                    before, after = (self.encoder(x[rows]) for x in (source, target))
+                before, after = (x[rows] for x in self._phi(batch, source, target, False))
                 consistency = consistency_loss(self.encoder(output), before, after, counted[rows])
                 loss = loss + self.consistency_weight * consistency
         return loss
@@ -297,11 +320,25 @@ class DeltaAdapter(EditByExample):
             other = other.view(-1, 1, 1, 1)
             source = torch.where(other, batch["before"], source)
             target = torch.where(other, batch["after"], target)
-        if self.delta_aug:
-            source, target = augment_pair(source, target)
-        with torch.no_grad():
-            pair = condition_tokens(self.encoder(source), self.encoder(target), self.condition)
+        features = self._phi(batch, source, target, self.delta_aug)
+        pair = condition_tokens(*features, self.condition)
         return self.adapter.tokens(pair, drop_tokens(pair, self.token_drop))
+
+    @torch.no_grad()
+    def _phi(
+        self, batch: Mapping[str, Any], source: Tensor, target: Tensor, augmented: bool
+    ) -> tuple[Tensor, ...]:
+        """phi of both pictures of each pair, from the cache if there is one; (B, P, C) each."""
+
+        def compute(rows: Tensor | slice) -> Tensor:
+            pair = source[rows], target[rows]
+            seen = augment_pair(*pair) if augmented else pair
+            return torch.stack([self.encoder(x) for x in seen], dim=1)
+
+        if self.features is None:
+            return compute(slice(None)).unbind(dim=1)
+        found = self.features.get(batch["index"], augmented, compute)
+        return found.to(source.device).unbind(dim=1)
 
     # -- evaluation --------------------------------------------------------------------------
 
@@ -327,11 +364,11 @@ class DeltaAdapter(EditByExample):
 
     def on_test_epoch_end(self) -> None:
         """Logs what was measured: data without combinations, say, have no error of theirs."""
-        metrics = self.test_metrics
-        images = torch.stack([m.images for m in metrics.values()])  # type: ignore[misc]
+        metrics = dict(self.test_metrics.items())
+        images = torch.stack([cast("ValueMean", metric).images for metric in metrics.values()])
         images = self.trainer.strategy.reduce(images.to(self.device), reduce_op="sum")
-        names = set(report.measured(metrics, images))
-        self.log_dict({name: metric for name, metric in metrics.items() if name in names})
+        counts = zip(metrics.items(), images.tolist(), strict=True)
+        self.log_dict({name: metric for (name, metric), count in counts if count})
 
     def figures(self, batch: Mapping[str, Any], outputs: Any) -> dict[str, Figure]:
         """Exemplar, query, its edits at growing strength, and the truth."""

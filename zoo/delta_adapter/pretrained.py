@@ -276,7 +276,7 @@ def _pack(latents: Tensor) -> Tensor:
 
 
 def _unpack(tokens: Tensor, grid: Grid, longest: int | None, factor: int) -> Tensor:
-    latents = F.pixel_shuffle(tokens.transpose(1, 2).unflatten(2, grid), 2)
+    latents = F.pixel_shuffle(tokens.transpose(1, 2).reshape(len(tokens), -1, *grid), 2)
     side = max(latents.shape[-2:]) * factor
     if longest is None or side <= longest:
         return latents

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from zoo.delta_adapter import metrics as m
 from zoo.delta_adapter.lora import pair_lora
@@ -15,13 +15,14 @@ from zoo.delta_adapter.loss import directional_similarity
 from zoo.delta_adapter.metrics import ValueMean
 
 if TYPE_CHECKING:
+    from zoo.delta_adapter.encoders import TinyEncoder
     from zoo.delta_adapter.module import DeltaAdapter
 
 GROUPS = ("seen", "unseen", "combination")
 ERRORS = ("l1", "psnr", "ssim", "content_psnr", "directional", "accuracy")
 
 
-def measures() -> dict[str, ValueMean]:
+def measures() -> dict[str, Metric | MetricCollection]:
     """The errors of validation, over all its transfers."""
     return {name: ValueMean() for name in ("l1", "psnr", "directional")}
 
@@ -69,14 +70,14 @@ def validate(model: DeltaAdapter, output: Tensor, batch: Mapping[str, Any]) -> N
     """Updates ``val_metrics``."""
     found = errors(model, output, batch)
     for name, metric in model.val_metrics.items(keep_base=True):
-        metric.update(found[name.removeprefix("val_")][0])
+        metric.update(found[str(name).removeprefix("val_")][0])
 
 
 def test(model: DeltaAdapter, output: Tensor, batch: Mapping[str, Any]) -> None:
     """Updates ``test_metrics``."""
     metrics = model.test_metrics
     none = output.new_zeros(0)
-    values = dict.fromkeys((name.removeprefix("test_") for name in metrics), none)
+    values = dict.fromkeys((str(name).removeprefix("test_") for name in metrics), none)
     found = errors(model, output, batch)
     values |= {name: value[known] for name, (value, known) in found.items() if name in values}
     copied = m.l1(batch["query"], batch["truth"])
@@ -89,9 +90,10 @@ def test(model: DeltaAdapter, output: Tensor, batch: Mapping[str, Any]) -> None:
     values |= _lora(model, output, batch)
     if model.judge is not None:
         wanted = batch["attributes"]
-        readers = {"encoder": model.encoder.read, "judge": model.judge.read}
-        for name, read in readers.items():
-            values[f"attributes_{name}"] = m.attribute_accuracy(read(batch["truth"]), wanted)
+        readers = {"encoder": cast("TinyEncoder", model.encoder), "judge": model.judge}
+        for name, reader in readers.items():
+            found_there = reader.read(batch["truth"])
+            values[f"attributes_{name}"] = m.attribute_accuracy(found_there, wanted)
         right, known = m.attributes_right(model.judge.read(batch["truth"]), wanted)
         values["accuracy_truth"] = right[known]
     for name, value in values.items():
@@ -135,10 +137,3 @@ def _lora(model: DeltaAdapter, output: Tensor, batch: Mapping[str, Any]) -> dict
         values[f"l1_{name}"] = m.l1(out, picked["truth"])
         values[f"directional_{name}"] = direction(model, out, picked)
     return values
-
-
-def measured(metrics: MetricCollection, images: Tensor) -> Iterator[str]:
-    """Names of the metrics that have seen a picture, by their counts over all processes."""
-    for name, count in zip(metrics, images.tolist(), strict=True):
-        if count:
-            yield name

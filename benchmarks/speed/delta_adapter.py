@@ -11,32 +11,17 @@ depth at 512 pixels instead, whose blocks are of the real width: for a GPU.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from benchmarks.speed.timing import in_turns
 from zoo import DeltaAdapter
 from zoo.delta_adapter.flow import draw_noise, euler
 
 FLUX = {"transformer": {"num_layers": 2, "num_single_layers": 4}}
-
-
-def in_turns(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, called in turns so that all meet the same load."""
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for number in range(rounds + 1):
-        for name, call in candidates.items():
-            start = time.perf_counter()
-            call()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if number:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def recomputed(model: DeltaAdapter, query: Tensor, source: Tensor, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The encoder's features of training pairs, kept on disk: at real scale phi costs more than reading.
+"""The encoder's features of training pairs, kept on disk: phi may cost more than reading.
 
 Each pair has its features as it is, and those of a few augmented views, drawn when they are first
 asked for; the later epochs draw among them.

@@ -260,12 +260,13 @@ class DeltaAdapter(EditByExample):
         if self.stage0_cache is None or self.judge is None:
             return None
         data = getattr(self.trainer, "datamodule", None)
+        described = data.describe() if data is not None else {}
         names = ("instructions", "attributes", "encoder_steps", "editor_steps")
         settings = {
             **{name: self.hparams[name] for name in names},
             "optimizer": self.optimizer_config,
             "lr_scheduler": self.lr_scheduler_config,
-            "data": data.describe() if data is not None else None,
+            "data": {k: v for k, v in described.items() if k not in ("items", "eval_dataset")},
             "batch_size": getattr(data, "batch_size", None),
             "processes": self.trainer.world_size,
             "seed": global_seed(),
@@ -328,7 +329,7 @@ class DeltaAdapter(EditByExample):
     def _phi(
         self, batch: Mapping[str, Any], source: Tensor, target: Tensor, augmented: bool
     ) -> tuple[Tensor, ...]:
-        """phi of both pictures of each pair, from the cache if there is one; (B, P, C) each."""
+        """Features of both pictures of each pair, cached if there is a cache; (B, P, C) each."""
 
         def compute(rows: Tensor | slice) -> Tensor:
             pair = source[rows], target[rows]

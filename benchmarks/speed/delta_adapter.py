@@ -33,7 +33,9 @@ def recomputed(model: DeltaAdapter, query: Tensor, source: Tensor, target: Tenso
         return model.editor.velocity(z, t, context, grid, edit)
 
     noise = draw_noise(context, range(len(query)))
-    return model.editor.decode(euler(velocity, noise, model.steps), grid).clamp(0, 1)
+    return model.editor.decode(
+        euler(velocity, noise, model.steps, model.editor.shift(noise.shape[1])), grid
+    ).clamp(0, 1)
 
 
 def main() -> None:

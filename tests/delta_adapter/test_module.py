@@ -154,7 +154,7 @@ def test_the_target_is_seen_through_its_delta_only(monkeypatch):
 
     model = trained(DeltaAdapter(**TINY, consistency_weight=0.0, null_prob=0.0))
     given, features, outputs = batch(), [], []
-    monkeypatch.setattr(module, "draw", lambda x: (torch.ones_like(x), torch.ones(len(x))))
+    monkeypatch.setattr(module, "draw", lambda x, _: (torch.ones_like(x), torch.ones(len(x))))
     monkeypatch.setattr(module, "flow_loss", lambda v, *_: outputs.append(v) or v.sum())
     encode = model.encoder.forward
 
@@ -466,7 +466,7 @@ options = dict(num_edit_tokens=2, resampler_layers=1, adapter_dim=16, out_rank=4
                consistency_weight=0.0)
 model = DeltaAdapter(**options)
 model.training_stages = model.training_stages[-1:]
-def draw(clean):  # noise that belongs to the sample, not to the process
+def draw(clean, mu):  # noise that belongs to the sample, not to the process
     return clean.flip(1), clean.mean(dim=(1, 2)).sigmoid()
 module.draw = draw
 torch.manual_seed(1)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from zoo.delta_adapter.adapter import Edit
 from zoo.delta_adapter.attention import install
+from zoo.delta_adapter.flow import resolution_shift
 from zoo.errors import ZooError
 
 Grid: TypeAlias = tuple[int, int]  # rows and columns of tokens
@@ -32,6 +33,9 @@ TINY_CONFIG: Mapping[str, Any] = {
 }
 PATCH = 4  # pixels to a token of the tiny editor
 SOONEST = 0.1  # t at which the tiny editor's division by t ends
+# Most of the tiny editor's training is at much noise, where the edit is decided: at little noise the
+# loss weighs most, but the target is in plain sight, and the instruction need not be read.
+SHIFT = 1.5
 PREVIEW = 256  # pixels that the consistency loss decodes at
 
 
@@ -62,6 +66,10 @@ class Backbone(nn.Module):
                 f"The editor got {width}x{height} pixels: both must be multiples of {self.factor}."
             )
         return height // self.factor, width // self.factor
+
+    def shift(self, tokens: int) -> float:
+        """mu, of the times in training and sampling."""
+        return resolution_shift(tokens)
 
     @abstractmethod
     def encode(self, image: Tensor) -> Tensor:
@@ -162,6 +170,10 @@ class TinyFlux(FluxEditor):
     def encode(self, image: Tensor) -> Tensor:
         """Shape: (B, 3, H, W) to (B, H W / 16, 48), in -1..1."""
         return F.pixel_unshuffle(2 * image - 1, PATCH).flatten(2).transpose(1, 2)
+
+    def shift(self, tokens: int) -> float:
+        """The same at any size."""
+        return SHIFT
 
     def decode(self, tokens: Tensor, grid: Grid, longest: int | None = None) -> Tensor:
         """Shape: (B, N, 48) to (B, 3, H, W)."""

@@ -133,7 +133,12 @@ class EditByExample(ZooModule):
             return without + self.guidance * (v - without)
 
         seeds = [1009 * seed + i for i in range(count)] if isinstance(seed, int) else seed
-        clean = euler(velocity, draw_noise(context, seeds), steps or self.steps)
+        clean = euler(
+            velocity,
+            draw_noise(context, seeds),
+            steps or self.steps,
+            self.editor.shift(context.shape[1]),
+        )
         return self.editor.decode(clean, grid).clamp(0, 1)
 
     # -- use ---------------------------------------------------------------------------------

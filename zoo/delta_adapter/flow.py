@@ -30,9 +30,8 @@ def draw_times(count: int, mu: float, device: torch.device) -> Tensor:
     return shift_time(torch.randn(count, device=device).sigmoid(), mu)
 
 
-def draw(clean: Tensor) -> tuple[Tensor, Tensor]:
+def draw(clean: Tensor, mu: float) -> tuple[Tensor, Tensor]:
     """Noise and times of a training step. Shape: (B, N, C) to (B, N, C) and (B,)."""
-    mu = resolution_shift(clean.shape[1])
     return torch.randn_like(clean), draw_times(len(clean), mu, clean.device)
 
 
@@ -47,15 +46,17 @@ def clean_estimate(z: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
     return z - t.view(-1, 1, 1) * velocity
 
 
-def euler(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int) -> Tensor:
+def euler(
+    velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, mu: float
+) -> Tensor:
     """Integrates dz/dt = v from noise at t = 1 to a picture at t = 0.
 
     Args:
         velocity: Of z, (B, N, C), at the time t, (B,).
         noise: Shape: (B, N, C).
         steps: Calls of ``velocity``.
+        mu: Shift of its times.
     """
-    mu = resolution_shift(noise.shape[1])
     times = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
     times = shift_time(times, mu).to(noise)
     z = noise

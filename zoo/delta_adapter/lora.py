@@ -64,6 +64,6 @@ def _loss(editor: Backbone, before: Tensor, after: Tensor) -> Tensor:
     source, target = augment_pair(*(x.expand(BATCH, -1, -1, -1) for x in (before, after)))
     grid = editor.grid(source)
     context, clean = editor.encode(source), editor.encode(target)
-    noise, t = draw(clean)
+    noise, t = draw(clean, editor.shift(clean.shape[1]))
     velocity = editor.velocity(noisy(clean, noise, t), t, context, grid)
     return flow_loss(velocity, clean, noise)

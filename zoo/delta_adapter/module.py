@@ -294,7 +294,7 @@ class DeltaAdapter(EditByExample):
         wanted = torch.where(null.view(-1, 1, 1, 1), source, target)
         grid = self.editor.grid(source)
         context, clean = self.editor.encode(source), self.editor.encode(wanted)
-        noise, t = draw(clean)
+        noise, t = draw(clean, self.editor.shift(clean.shape[1]))
         z = noisy(clean, noise, t)
         velocity = self.editor.velocity(z, t, context, grid, self.adapter.edit(tokens))
         loss = flow_loss(velocity, clean, noise)

@@ -53,7 +53,7 @@ def editor_loss(model: DeltaAdapter, batch: Mapping[str, Any]) -> Tensor:
     instruction = torch.where(keep, 0, task + 1)
     grid = model.editor.grid(source)
     context, clean = model.editor.encode(source), model.editor.encode(target)
-    noise, t = draw(clean)
+    noise, t = draw(clean, model.editor.shift(clean.shape[1]))
     z = noisy(clean, noise, t)
     velocity = model.editor.velocity(z, t, context, grid, instruction=instruction)
     return flow_loss(velocity, clean, noise)

@@ -33,8 +33,8 @@ TINY_CONFIG: Mapping[str, Any] = {
 }
 PATCH = 4  # pixels to a token of the tiny editor
 SOONEST = 0.1  # t at which the tiny editor's division by t ends
-# Most of the tiny editor's training is at much noise, where the edit is decided: at little noise the
-# loss weighs most, but the target is in plain sight, and the instruction need not be read.
+# mu of the tiny editor: most of its training is at much noise, where the edit is decided. At little
+# noise the loss weighs most, but the target is in plain sight and no instruction need be read.
 SHIFT = 1.5
 PREVIEW = 256  # pixels that the consistency loss decodes at
 

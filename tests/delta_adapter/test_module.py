@@ -315,7 +315,7 @@ def test_a_run_that_filled_the_cache_resumes_where_it_was(tmp_path):
     trainer.fit(DeltaAdapter(**options), EditPairsDataModule(**DATA))
     trainer.save_checkpoint(tmp_path / "half.ckpt")
     resumed = DeltaAdapter(**options)
-    Trainer(max_epochs=1, **SILENT).fit(
+    Trainer(max_epochs=2, **SILENT).fit(
         resumed, EditPairsDataModule(**DATA), ckpt_path=tmp_path / "half.ckpt"
     )
     assert resumed.trainer.global_step == 7

@@ -321,8 +321,8 @@ class DeltaAdapter(EditByExample):
             other = other.view(-1, 1, 1, 1)
             source = torch.where(other, batch["before"], source)
             target = torch.where(other, batch["after"], target)
-        features = self._phi(batch, source, target, self.delta_aug)
-        pair = condition_tokens(*features, self.condition)
+        before, after = self._phi(batch, source, target, self.delta_aug)
+        pair = condition_tokens(before, after, self.condition)
         return self.adapter.tokens(pair, drop_tokens(pair, self.token_drop))
 
     @torch.no_grad()

@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks import runner
-from zoo.atomic import write_text
+from benchmarks.curves import curve_tables, draw_curves
+from zoo.atomic import atomic_path, write_text
 from zoo.catalog import get_method, list_methods
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +35,10 @@ def main() -> None:
     claim = import_module(f"benchmarks.claims.{name}").CLAIM
     figures = runner.run(claim, options.seeds, options.arms, options.jobs)
     text = f"{runner.table(figures)}\n{runner.verdicts(figures)}"
+    if claim.validation and figures.lines:
+        text += f"\n{curve_tables(figures)}"
+        with atomic_path(runner.RESULTS / f"{name}.png") as path:
+            draw_curves(figures).savefig(path, dpi=80)
     sys.stdout.write(text)
     if options.card:
         replace_section(ROOT / f"model_cards/{name}.md", "claims", text)

@@ -9,6 +9,7 @@ study goes on where it was.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import statistics
@@ -25,6 +26,22 @@ RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """An option whose best value is not known beforehand, as a learning rate.
+
+    All values run with the first seed of a study; the one with the lowest validation metric runs
+    with the others.
+
+    Attributes:
+        option: Of ``zoo fit``.
+        values: To choose from.
+    """
+
+    option: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Arm:
     """One competitor.
 
@@ -33,12 +50,16 @@ class Arm:
         options: What ``zoo fit`` is given beside the config, for this arm alone.
         of: For a baseline without training: the arm whose test runs measure it as well.
         metric: The metric of that arm which is this one's; ``None`` for the claim's own.
+        tune: What is chosen on validation; ``None`` for nothing.
+        config: In place of the method's default one.
     """
 
     name: str
     options: Sequence[str] = ()
     of: str | None = None
     metric: str | None = None
+    tune: Tuning | None = None
+    config: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +102,8 @@ class Claim:
         settings: Options of both ``zoo fit`` and ``zoo test`` by name, for instance the target
             domains of leave-one-out: each arm is trained in each of them, and what is compared is
             the mean over them.
+        validation: The validation metric, lower being better, that arms are tuned by; its values
+            over the steps are kept.
         checks: The sentences.
         options: What every run is given.
     """
@@ -94,6 +117,7 @@ class Claim:
     options: Sequence[str] = field(default_factory=tuple)
     columns: Mapping[str, Column] = field(default_factory=dict)
     settings: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"": ()})
+    validation: str | None = None
 
     @property
     def table_columns(self) -> Mapping[str, Column]:
@@ -106,8 +130,12 @@ class Figures:
 
     def __init__(self, claim: Claim, lines: Iterable[Mapping[str, Any]]) -> None:
         self.claim = claim
-        self.lines = list(lines)
+        self.tried = list(lines)
         self._arms = {arm.name: arm for arm in claim.arms}
+        self.chosen = {arm.name: choose(arm, self.tried) for arm in claim.arms if arm.tune}
+        self.lines = [
+            line for line in self.tried if line.get("choice") == self.chosen.get(line["arm"])
+        ]
 
     def by_setting(
         self, arm: str, evaluation: str, metric: str | Sequence[str] | None = None
@@ -143,6 +171,14 @@ class Figures:
         """Mean over the seeds."""
         return statistics.mean(self.by_seed(arm, evaluation, metric).values())
 
+    def curves(self, arm: str) -> dict[int, list[tuple[int, float]]]:
+        """Steps and validation metric of each seed."""
+        return {
+            line["seed"]: line["validation"]
+            for line in self.lines
+            if line["arm"] == arm and "validation" in line
+        }
+
     def cost(self, arm: str) -> tuple[float, float] | None:
         """Mean training seconds and peak MiB; ``None`` for a baseline without training."""
         training = [line["training"] for line in self.lines if line["arm"] == arm]
@@ -166,27 +202,62 @@ def run(
         jobs: Runs at the same time. With more than one, each computes on one thread.
     """
     path = RESULTS / f"{claim.method}.jsonl"
-    done = {(line["arm"], line.get("setting", ""), line["seed"]) for line in read(path)}
+    while todo := missing(claim, seeds, arms, read(path)):  # again, once values are chosen
+        with ThreadPoolExecutor(jobs) as pool:
+            runs = [pool.submit(_train_and_test, claim, *task, jobs) for task in todo]
+            for finished in as_completed(runs):  # written at once: a stopped study loses what runs
+                try:
+                    lines = finished.result()
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+                RESULTS.mkdir(exist_ok=True)
+                with path.open("a", encoding="utf-8") as file:  # one write a run: whole or not
+                    file.write("".join(json.dumps(line) + "\n" for line in lines))
+    return Figures(claim, [line for line in read(path) if line["seed"] in seeds])
+
+
+def missing(
+    claim: Claim,
+    seeds: Sequence[int],
+    arms: Sequence[str] | None,
+    lines: Sequence[Mapping[str, Any]],
+) -> list[tuple[Arm, str, int, str | None]]:
+    """The runs that can be made now: arm, setting, seed and value of what is tuned."""
+    done = {(x["arm"], x.get("setting", ""), x["seed"], x.get("choice")) for x in lines}
     trained = [arm for arm in claim.arms if arm.of is None and (not arms or arm.name in arms)]
-    todo = [
-        (arm, setting, seed)
+
+    def values(arm: Arm, seed: int) -> Sequence[str | None]:
+        if arm.tune is None:
+            return [None]
+        if seed == seeds[0]:
+            return arm.tune.values
+        tried = [line for line in lines if line["seed"] == seeds[0]]
+        known = {(x["choice"], x.get("setting", "")) for x in tried if x["arm"] == arm.name}
+        complete = len(known) == len(arm.tune.values) * len(claim.settings)
+        return [choose(arm, tried)] if complete else []
+
+    return [
+        (arm, setting, seed, value)
         for seed in seeds
         for setting in claim.settings
         for arm in trained
-        if (arm.name, setting, seed) not in done
+        for value in values(arm, seed)
+        if (arm.name, setting, seed, value) not in done
     ]
-    with ThreadPoolExecutor(jobs) as pool:
-        runs = [pool.submit(_train_and_test, claim, *task, jobs) for task in todo]
-        for finished in as_completed(runs):  # written at once: a stopped study loses what runs
-            try:
-                lines = finished.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-            RESULTS.mkdir(exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:  # one write a run: whole or not at all
-                file.write("".join(json.dumps(line) + "\n" for line in lines))
-    return Figures(claim, [line for line in read(path) if line["seed"] in seeds])
+
+
+def choose(arm: Arm, lines: Iterable[Mapping[str, Any]]) -> str | None:
+    """The value with the lowest validation metric on the seed that has tried most of them."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for line in lines:
+        if line["arm"] == arm.name and line.get("choice") is not None:
+            best = min(value for _, value in line["validation"])
+            found.setdefault(line["seed"], {}).setdefault(line["choice"], []).append(best)
+    if not found:
+        return None
+    tried = max(found.values(), key=len)
+    return min(tried, key=lambda value: statistics.mean(tried[value]))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -197,10 +268,13 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _train_and_test(
-    claim: Claim, arm: Arm, setting: str, seed: int, jobs: int
+    claim: Claim, arm: Arm, setting: str, seed: int, choice: str | None, jobs: int
 ) -> list[dict[str, Any]]:
-    config = ["--config", f"zoo/{claim.method}.yaml", "--seed_everything", str(seed)]
+    name = arm.config or f"zoo/{claim.method}.yaml"
+    config = ["--config", name, "--seed_everything", str(seed)]
     shared = [*claim.options, *claim.settings[setting], *arm.options]
+    if arm.tune is not None and choice is not None:
+        shared += [arm.tune.option, choice]
     options = [*shared, "--trainer.enable_progress_bar", "false"]
     with tempfile.TemporaryDirectory() as folder:
         root = ["--trainer.default_root_dir", folder]
@@ -221,11 +295,21 @@ def _train_and_test(
             record = {**record, "training": training, "checkpoint": best.name}
             run = {"arm": arm.name, "seed": seed, "evaluation": evaluation}
             run |= {"setting": setting} if setting else {}
+            run |= {"choice": choice} if choice is not None else {}
+            if claim.validation:
+                run["validation"] = _curve(trained / "metrics.csv", claim.validation)
             lines.append(run | record)
     values = ", ".join(f"{x['evaluation']} {x['metrics'][claim.metric]:.4g}" for x in lines)
-    where = f"{arm.name}, {setting}, seed {seed}" if setting else f"{arm.name}, seed {seed}"
+    where = ", ".join(x for x in (arm.name, setting, choice, f"seed {seed}") if x)
     sys.stderr.write(f"{where}: {values} ({training['seconds']:.0f} s)\n")
     return lines
+
+
+def _curve(path: Path, metric: str) -> list[tuple[int, float]]:
+    """Steps done and a metric after them, from the log of a run."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get(metric)]
+    return [(int(row["step"]) + 1, float(row[metric])) for row in rows]
 
 
 def _zoo(args: Sequence[str], jobs: int) -> None:
@@ -269,6 +353,8 @@ def table(figures: Figures) -> str:
             cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
         cost = figures.cost(arm.name)
         name = arm.name if count == len(seeds) else f"{arm.name} ({count} of {len(seeds)} seeds)"
+        if arm.tune is not None:
+            name += f", {arm.tune.option.rpartition('.')[2]} {figures.chosen[arm.name]}"
         rows.append([name, *cells, *([f"{c:.0f}" for c in cost] if cost else ["", ""])])
     rows.insert(1, ["---"] * len(rows[0]))
     lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -276,7 +362,28 @@ def table(figures: Figures) -> str:
     hardware = ", ".join(sorted({line["hardware"] for line in figures.lines}))
     command = f"python -m benchmarks claims {claim.method} --seeds {' '.join(map(str, seeds))}"
     left = f" Not measured yet: {', '.join(unmeasured)}." if unmeasured else ""
-    return "\n".join([*lines, "", f"`{command}`, {last}, {hardware}.{left}"]) + "\n"
+    return (
+        "\n".join([*lines, "", f"`{command}`, {last}, {hardware}.{left}", *_tried(figures)]) + "\n"
+    )
+
+
+def _tried(figures: Figures) -> list[str]:
+    """What the values of tuned options gave on validation, one paragraph for all arms."""
+    found = []
+    for arm in figures.claim.arms:
+        if figures.chosen.get(arm.name) is None or arm.tune is None:
+            continue
+        first = min(line["seed"] for line in figures.tried if line["arm"] == arm.name)
+        values = {
+            line["choice"]: min(value for _, value in line["validation"])
+            for line in figures.tried
+            if line["arm"] == arm.name and line["seed"] == first
+        }
+        grid = ", ".join(f"{k}: {values[k]:.3f}" for k in arm.tune.values if k in values)
+        found.append(f"{arm.name} ({grid})")
+    if not found:
+        return []
+    return ["", f"Chosen by {figures.claim.validation} of the first seed: {'; '.join(found)}."]
 
 
 def verdicts(figures: Figures) -> str:

@@ -1,7 +1,8 @@
 """Finds configs in the working folder or in the package, and imports the classes they name.
 
 Class names in a config may be short (``DegBins``): they are looked up in the public names of
-``zoo``, ``zoo.datamodules`` and ``zoo.callbacks``, so that only what a run needs is imported.
+``zoo``, ``zoo.datamodules``, ``zoo.callbacks`` and ``zoo.optim``, so that only what a run needs is
+imported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import yaml
 
 from zoo.errors import ZooError, did_you_mean
 
-PUBLIC = ("zoo", "zoo.datamodules", "zoo.callbacks")
+PUBLIC = ("zoo", "zoo.datamodules", "zoo.callbacks", "zoo.optim")
 
 
 def packaged_configs() -> dict[str, Path]:

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import torch
 from lightning import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, ProgressBar, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -42,6 +43,7 @@ def run(args: Sequence[str]) -> None:
     resolved, configs = resolve_config_paths(args)
     import_classes(resolved, configs)
     ZooCLI(resolved)
+    _leave_process_group()
 
 
 class ZooParser(LightningArgumentParser):
@@ -300,6 +302,16 @@ def _class_path(cls: str | None, path: str) -> str:
 
 def _has(callbacks: list[Callback], cls: type) -> bool:
     return any(isinstance(c, cls) for c in callbacks)
+
+
+def _leave_process_group() -> None:
+    """Ends the threads of gloo while there is an interpreter.
+
+    One that frees a tensor later asks the interpreter for leave, which may be gone: then a run that
+    has done all its work ends with "terminate called without an active exception" and code -6.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _silence(command: str) -> None:

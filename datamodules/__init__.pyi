@@ -1,7 +1,11 @@
 # One line a data module. Everything here is imported on first use.
 from .base import ZooDataModule as ZooDataModule
+from .byte_text import ByteTextDataModule as ByteTextDataModule
+from .cifar import CifarDataModule as CifarDataModule
+from .digits import DigitsDataModule as DigitsDataModule
 from .edit_pairs import EditPairsDataModule as EditPairsDataModule
 from .focal_stack import FocalStackDataModule as FocalStackDataModule
 from .guided_depth import GuidedDepthDataModule as GuidedDepthDataModule
 from .hdr import HDRDataModule as HDRDataModule
 from .multimodal_fas import MultimodalFASDataModule as MultimodalFASDataModule
+from .token_shards import TokenShardsDataModule as TokenShardsDataModule

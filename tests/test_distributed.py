@@ -69,6 +69,14 @@ def test_spawned_processes_return(tmp_path):
     run([*ZOO, "fit", *TOY, *TWO, *options, "--trainer.max_epochs", "1"], tmp_path)
 
 
+def test_no_process_group_outlives_a_run(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    main(["validate", *TOY, "--data", "tests.toy.ToyDataModule"])
+    assert not torch.distributed.is_initialized()
+
+
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_shards_hold_each_sample_once(world):
     data = list(range(7))

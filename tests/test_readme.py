@@ -52,8 +52,8 @@ def test_hub_command_has_these_options(command):
     _parser().parse_args(shlex.split(command)[1:])
 
 
-def test_yaml_example_is_a_config(tmp_path):
-    (example,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("example", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+def test_yaml_example_is_a_config(example, tmp_path):
     (tmp_path / "mine.yaml").write_text(example)
     with pytest.raises(SystemExit) as stop:
         main(["fit", "--config", "degbins", "--config", "mine.yaml", "--print_config"])

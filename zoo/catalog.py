@@ -21,6 +21,7 @@ class Method:
     Attributes:
         name: Of the folder, the config and the card.
         cls: Name of the LightningModule in ``zoo``.
+        also: Further classes of the method that can be published and loaded.
         data: Name of its data module in ``zoo.datamodules``.
         title: Of the paper.
         task: In the field's words.
@@ -41,6 +42,7 @@ class Method:
     pipeline_tag: str
     tags: list[str] = field(default_factory=list)
     extras: list[str] = field(default_factory=list)
+    also: list[str] = field(default_factory=list)
     result: Mapping[str, Any] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -93,15 +95,15 @@ def list_methods(pattern: str = "*", task: str | None = None) -> list[Method]:
 
 
 def get_method(name: str) -> Method:
-    """The method of that name, or of that class name.
+    """The method of that name, or that has a class of that name.
 
     Raises:
         ZooError: If there is none; it names the nearest.
     """
     for method in _methods().values():
-        if name in (method.name, method.cls):
+        if name in (method.name, method.cls, *method.also):
             return method
-    known = [n for method in _methods().values() for n in (method.name, method.cls)]
+    known = [n for m in _methods().values() for n in (m.name, m.cls, *m.also)]
     raise ZooError(f"Unknown method '{name}'.{did_you_mean(name, known)} See 'zoo list'.")
 
 
@@ -109,7 +111,8 @@ def method_class(name: str) -> type[Any]:
     """Imports the class of a method: nothing outside the catalogue is ever imported by name."""
     import zoo
 
-    return getattr(zoo, get_method(name).cls)  # type: ignore[no-any-return]
+    method = get_method(name)
+    return getattr(zoo, name if name in method.also else method.cls)  # type: ignore[no-any-return]
 
 
 def card_prose(name: str) -> str:

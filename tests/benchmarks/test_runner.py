@@ -5,7 +5,8 @@ import json
 import pytest
 
 from benchmarks import runner
-from benchmarks.runner import Arm, Check, Claim, Column, Figures
+from benchmarks.curves import curve_tables, draw_curves
+from benchmarks.runner import Arm, Check, Claim, Column, Figures, Tuning, missing, table
 
 TARGETS = ("A", "B")
 CLAIM = Claim(
@@ -118,3 +119,30 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch):
         runner.run(CLAIM, [0, 1])
     figures = runner.run(CLAIM, [0])
     assert figures.mean("theirs", "plain") == 6.0
+
+
+def tuned(choice, seed, last):
+    return line("A", seed, "", "test", rmse=last) | {
+        "choice": choice,
+        "validation": [[25, 3.0], [50, last]],
+    }
+
+
+def test_a_tuned_option_is_chosen_on_the_first_seed_and_then_kept():
+    arm = Arm("A", tune=Tuning("--optimizer.lr", ("1e-3", "1e-2")))
+    claim = Claim("toy", "test_rmse", "cm", (arm,), {"test": ()}, validation="val_loss")
+    assert [task[2:] for task in missing(claim, [0, 1], None, [])] == [(0, "1e-3"), (0, "1e-2")]
+    half = [tuned("1e-3", 0, 2.0)]
+    assert [task[2:] for task in missing(claim, [0, 1], None, half)] == [(0, "1e-2")]
+    first = [*half, tuned("1e-2", 0, 1.0)]
+    assert [task[2:] for task in missing(claim, [0, 1], None, first)] == [(1, "1e-2")]
+    done = [*first, tuned("1e-2", 1, 1.5)]
+    assert missing(claim, [0, 1], None, done) == []
+    figures = Figures(claim, done)
+    assert figures.by_seed("A", "test") == {0: 1.0, 1: 1.5}
+    assert figures.curves("A")[1] == [[25, 3.0], [50, 1.5]]
+    text = table(figures)
+    assert "A, lr 1e-2" in text
+    assert "A (1e-3: 2.000, 1e-2: 1.000)" in text
+    assert "| A | 3.000 | 1.250 |" in curve_tables(figures)
+    assert len(draw_curves(figures).axes) == 1

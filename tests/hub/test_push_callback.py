@@ -23,6 +23,7 @@ REPO = "org/toy"
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys
+import torch
 from lightning import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
@@ -39,6 +40,7 @@ if __name__ == "__main__":
     )
     trainer.fit(Toy(), ToyDataModule())
     trainer.test(datamodule=ToyDataModule(), ckpt_path="best", weights_only=True)
+    torch.distributed.destroy_process_group()
 """
 
 

@@ -34,6 +34,8 @@ if __name__ == "__main__":
     trainer.fit(model, DataLoader(mine, batch_size=len(mine)))
     if trainer.is_global_zero:
         torch.save(model.state_dict(), path)
+    if devices > 1:
+        torch.distributed.destroy_process_group()
 """
 
 

@@ -26,7 +26,8 @@ def build_optimizers(
     A scheduler whose ``total_steps`` is ``None`` gets the number of steps of this training.
 
     Args:
-        module: Attached to a trainer.
+        module: Attached to a trainer. If it has ``parameter_groups(lr)``, which divides its
+            parameters into groups with learning rates of their own, the optimiser takes these.
         optimizer: ``{"class_path": ..., "init_args": {...}}``.
         lr_scheduler: The same, with ``interval`` ("step" or "epoch", the default), ``frequency``
             and ``monitor`` beside them.
@@ -38,7 +39,12 @@ def build_optimizers(
     parameters = [p for p in module.parameters() if p.requires_grad]
     if not parameters:
         raise ZooError(f"{type(module).__name__} has no trainable parameters.")
-    built = _class(optimizer["class_path"])(parameters, **optimizer.get("init_args", {}))
+    cls, init_args = _class(optimizer["class_path"]), dict(optimizer.get("init_args", {}))
+    groups: Any = getattr(module, "parameter_groups", None)
+    if groups is not None:
+        lr = init_args.get("lr", inspect.signature(cls).parameters["lr"].default)
+        parameters = groups(lr)
+    built = cls(parameters, **init_args)
     if lr_scheduler is None:
         return built
     cls = _class(lr_scheduler["class_path"])

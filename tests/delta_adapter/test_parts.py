@@ -212,7 +212,7 @@ def test_processor_against_the_formula(double):
     hidden = image if double else torch.cat([text, image], dim=1)
     more = {"encoder_hidden_states": text} if double else {}
     plain = attn(hidden, **more)
-    got = attn(hidden, **more, edit=edit.of(0.7), targets=3)
+    got = attn(hidden, **more, edit=edit.of(0.7), targets=3, context=3)
     plain, got = (x[0] if double else x for x in (plain, got))
     first = 0 if double else 1
     q = attn.norm_q(attn.to_q(image[:, :3]).unflatten(-1, (4, 32))).transpose(1, 2)

@@ -41,6 +41,7 @@ class EditProcessor:
         encoder_hidden_states_mask: Tensor | None = None,
         edit: Edit | None = None,
         targets: int = 0,
+        context: int = 0,
     ) -> Any:
         """Runs the block's attention, and adds the edit's.
 
@@ -54,6 +55,7 @@ class EditProcessor:
             encoder_hidden_states_mask: The same.
             edit: ``None`` for the frozen editor as it is.
             targets: Number of the noisy target's tokens.
+            context: Number of tokens after them, of a single block.
 
         Returns:
             What the block's own processor returns.
@@ -71,7 +73,7 @@ class EditProcessor:
             return out
         double = encoder_hidden_states is not None
         image = out[0] if double else out
-        first = 0 if double else image.shape[1] - 2 * targets  # the context is as long
+        first = 0 if double else image.shape[1] - targets - context
         seen = query[:, first : first + targets].transpose(1, 2)  # (B, heads, targets, d)
         keys, values = (x[self.block].to(seen.dtype) for x in (edit.keys, edit.values))
         read = F.scaled_dot_product_attention(seen, keys, values).transpose(1, 2).flatten(2)

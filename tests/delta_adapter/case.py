@@ -57,6 +57,7 @@ CASE = Case(
         "encoder_steps": 1,
         "editor_steps": 1,
         "adapter_steps": 100,
+        "stage0_cache": None,  # the config's would be read from, and left in, the working folder
         "lora_items": 1,
         "lora_steps": 1,
     },

@@ -283,7 +283,7 @@ def test_a_fit_with_cached_features_cleans_up(tmp_path):
         DeltaAdapter(**TINY, cache_features=str(tmp_path), cross_pair=0.5)
 
 
-def test_stage_0_is_kept_for_other_runs(tmp_path):
+def test_stage_0_is_kept_for_other_runs(tmp_path, monkeypatch):
     options = {**TINY, "stage0_cache": str(tmp_path / "stage0")}
 
     def fit(**changes):
@@ -303,6 +303,10 @@ def test_stage_0_is_kept_for_other_runs(tmp_path):
     assert second.trainer.global_step == 2
     fit(editor_steps=1)
     assert len(list((tmp_path / "stage0").iterdir())) == 2
+    monkeypatch.setattr("zoo.delta_adapter.backbones.WORDS", 2)  # another editor
+    assert len(fit().training_stages) == 3
+    assert len(list((tmp_path / "stage0").iterdir())) == 3
+    monkeypatch.undo()
     file.write_bytes(b"no tensors")
     with pytest.raises(ZooError, match="delete it"):
         fit()

@@ -112,8 +112,8 @@ class DeltaAdapter(EditByExample):
         instructions: int = 18,
         attributes: Sequence[int] = (4, 7, 2, 2, 4, 2, 2, 2, 11),
         encoder_steps: int = 1500,
-        editor_steps: int = 500,
-        adapter_steps: int | None = 350,
+        editor_steps: int = 700,
+        adapter_steps: int | None = 800,
         stage0_cache: str | None = None,
         cache_features: str | None = None,
         checkpointing: bool = False,
@@ -262,8 +262,14 @@ class DeltaAdapter(EditByExample):
         data = getattr(self.trainer, "datamodule", None)
         described = data.describe() if data is not None else {}
         names = ("instructions", "attributes", "encoder_steps", "editor_steps")
+        sizes = {
+            f"{name}.{key}": list(value.shape)
+            for name, part in self._stage0_parts().items()
+            for key, value in part.state_dict().items()
+        }
         settings = {
             **{name: self.hparams[name] for name in names},
+            "sizes": sizes,
             "optimizer": self.optimizer_config,
             "lr_scheduler": self.lr_scheduler_config,
             "data": {k: v for k, v in described.items() if k not in ("items", "eval_dataset")},

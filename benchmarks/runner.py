@@ -350,7 +350,10 @@ def table(figures: Figures) -> str:
     unmeasured = []
     for arm in claim.arms:
         found = [
-            list(figures.by_seed(arm.name, column.evaluation, column.metrics).values())
+            # What the arm whose runs these are has measured of itself is not this arm's.
+            []
+            if arm.of and column.metrics
+            else list(figures.by_seed(arm.name, column.evaluation, column.metrics).values())
             for column in columns.values()
         ]
         count = max(map(len, found))

@@ -4,6 +4,7 @@ from .byte_text import ByteTextDataModule as ByteTextDataModule
 from .cell_snapshots import CellSnapshotsDataModule as CellSnapshotsDataModule
 from .cifar import CifarDataModule as CifarDataModule
 from .digits import DigitsDataModule as DigitsDataModule
+from .edit_pairs import EditPairsDataModule as EditPairsDataModule
 from .focal_stack import FocalStackDataModule as FocalStackDataModule
 from .guided_depth import GuidedDepthDataModule as GuidedDepthDataModule
 from .hdr import HDRDataModule as HDRDataModule

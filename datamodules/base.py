@@ -146,7 +146,7 @@ class ZooDataModule(LightningDataModule):
             found.update(dict.fromkeys(matches))
         return list(found)
 
-    def _loader(self, split: str) -> DataLoader[Any]:
+    def _loader(self, split: str, batch_size: int | None = None) -> DataLoader[Any]:
         dataset = self.datasets[split]
         distributed = dist.is_available() and dist.is_initialized()
         world = dist.get_world_size() if distributed else 1
@@ -154,7 +154,7 @@ class ZooDataModule(LightningDataModule):
         if split != "train":
             return DataLoader(
                 dataset,
-                batch_size=self.eval_batch_size,
+                batch_size=batch_size or self.eval_batch_size,
                 sampler=ShardSampler(dataset, world, rank),
                 num_workers=self.num_workers,
             )

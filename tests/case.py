@@ -39,7 +39,7 @@ class Case:
             text
             for group, values in groups.items()
             for key, value in values.items()
-            for text in (f"--{group}.{key}", str(value))
+            for text in (f"--{group}.{key}", "null" if value is None else str(value))
         ]
 
 

@@ -2,6 +2,7 @@
 from .base import ZooModule as ZooModule
 from .catalog import list_methods as list_methods
 from .degbins import DegBins as DegBins
+from .delta_adapter import DeltaAdapter as DeltaAdapter
 from .delta_momentum import DeltaImageClassifier as DeltaImageClassifier
 from .delta_momentum import DeltaLM as DeltaLM
 from .errors import ZooError as ZooError

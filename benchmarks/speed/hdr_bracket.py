@@ -10,9 +10,7 @@ its sampler and fusion, and of a photograph of 12 megapixels. On a GPU both run 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 
@@ -21,6 +19,7 @@ from diffusers import EulerDiscreteScheduler, StableVideoDiffusionPipeline
 from torch import Tensor
 from transformers import CLIPImageProcessor
 
+from benchmarks.speed.timing import in_turns
 from zoo import HDRBracket
 
 STEPS, FRAMES = 4, 5
@@ -44,20 +43,6 @@ SMALL = {
         "image_size": 224,
     },
 }
-
-
-def in_turns(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, called in turns so that all meet the same load."""
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for number in range(rounds + 1):
-        for name, call in candidates.items():
-            start = time.perf_counter()
-            call()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if number:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def svd_like() -> HDRBracket:

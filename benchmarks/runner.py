@@ -293,7 +293,8 @@ def _train_and_test(
         root = ["--trainer.default_root_dir", folder]
         _zoo(["fit", *config, *options, *root], jobs)
         (trained,) = Path(folder).glob("runs/*/version_0")
-        (best,) = (trained / "checkpoints").glob("best-*.ckpt")
+        # Each stage of training leaves its best; epochs stand in the names, so the last is greatest.
+        best = max((trained / "checkpoints").glob("best-*.ckpt"))
         tested: dict[str, Any] = json.loads((trained / "metrics.json").read_text())
         training = tested["training"]
         lines, number = [], 0

@@ -193,9 +193,9 @@ class CellSnapshotsDataModule(ZooDataModule):
             "time": torch.from_numpy(cells.time).float(),
         }
 
-    def _loader(self, split: str) -> DataLoader[Any]:
+    def _loader(self, split: str, batch_size: int | None = None) -> DataLoader[Any]:
         """A sample is a batch by itself, and is not copied."""
-        loader = super()._loader(split)
+        loader = super()._loader(split, batch_size)
         loader.collate_fn = _only
         return loader
 

@@ -293,7 +293,7 @@ def _train_and_test(
         root = ["--trainer.default_root_dir", folder]
         _zoo(["fit", *config, *options, *root], jobs)
         (trained,) = Path(folder).glob("runs/*/version_0")
-        # Each stage of training leaves its best; epochs stand in the names, so the last is greatest.
+        # Each stage of training leaves its best, with the epoch in its name: the last is greatest.
         best = max((trained / "checkpoints").glob("best-*.ckpt"))
         tested: dict[str, Any] = json.loads((trained / "metrics.json").read_text())
         training = tested["training"]

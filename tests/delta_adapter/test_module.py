@@ -419,6 +419,19 @@ def test_real_editors_with_random_parts_train_a_step_offline(name):
     assert out.isfinite().all()
 
 
+def test_the_context_of_kontext_has_ids_of_its_own():
+    """With those of the target it could not be told from it: the source would be ignored."""
+    model, seen = real("flux-kontext"), []
+    model.editor.transformer.pos_embed.register_forward_pre_hook(lambda _, x: seen.append(x[0]))
+    image = torch.rand(1, 3, 32, 32)
+    with torch.inference_mode():
+        model.eval()(image, image, image, steps=1)
+    target, context = seen[0][-2 * 8 * 8 :].chunk(2)  # the words stand before, all at 0
+    assert target[:, 0].eq(0).all()
+    assert torch.equal(context, target + torch.tensor([1, 0, 0]))
+    assert len(target.unique(dim=0)) == len(target) > 1
+
+
 def test_only_the_adapter_is_saved_with_a_fetched_base(tmp_path):
     """The base is a folder here, in the hub's layout; it is fetched again, or missed clearly."""
     from transformers import SiglipVisionConfig, SiglipVisionModel

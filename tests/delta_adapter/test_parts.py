@@ -251,19 +251,6 @@ def test_gradient_checkpointing_changes_nothing():
     assert torch.allclose(*gradients, rtol=1e-4)
 
 
-def test_the_context_has_ids_of_its_own():
-    """With those of the target it could not be told from it: the source would be ignored."""
-    model = editor()
-    seen = []
-    model.transformer.pos_embed.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    call(model, None, size=8)
-    assert seen[0].tolist() == [
-        [0, 0, 0],
-        *([0, r, c] for r in (0, 1) for c in (0, 1)),
-        *([1, r, c] for r in (0, 1) for c in (0, 1)),
-    ]
-
-
 # -- flow and losses ----------------------------------------------------------------------------
 
 

@@ -6,30 +6,17 @@ Prints milliseconds an image (median), the share of the head in the forward pass
 training step against the additive baseline. OpenCV's filters need the extra ``peers``.
 """
 
-import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 
+from benchmarks.speed.timing import in_turns
 from zoo import DegBins
 from zoo.degbins.classical import guided_filter
 from zoo.layers.resample import bicubic
 
 SIZE, SCALE, ROUNDS = (480, 640), 8, 9
-
-
-def in_turns(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of each, called in turns so that all meet the same load."""
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for number in range(ROUNDS + 1):
-        for name, call in candidates.items():
-            start = time.perf_counter()
-            call()
-            if number:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def filters(guide: torch.Tensor, d_up: torch.Tensor) -> dict[str, Callable[[], object]]:
@@ -81,13 +68,14 @@ def main() -> None:
                 "bicubic": lambda: bicubic(lr_depth, SIZE),
                 "guided filter (torch)": lambda: guided_filter(guide, d_up),
                 **filters(guide, d_up),
-            }
+            },
+            ROUNDS,
         )
     for name, seconds in found.items():
         sys.stdout.write(f"{name:<28}{1e3 * seconds:8.1f} ms\n")
     both = found["its head"] + found["its backbone"]
     sys.stdout.write(f"head / (head + backbone)    {found['its head'] / both:8.2f}\n")
-    steps = in_turns({head: training_step(head) for head in ("bins", "additive")})
+    steps = in_turns({head: training_step(head) for head in ("bins", "additive")}, ROUNDS)
     sys.stdout.write(f"training, bins / additive   {steps['bins'] / steps['additive']:8.2f}\n")
     sys.stdout.write(f"parameters                  {sum(p.numel() for p in model.parameters())}\n")
 

@@ -11,15 +11,14 @@ and layers, and the peak memory: of the GPU if there is one, else of a process o
 import argparse
 import multiprocessing
 import resource
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from benchmarks.speed.timing import in_turns
 from zoo import DeltaLM
 from zoo.delta_momentum.module import token_loss
 from zoo.optim import DeltaAdamW, attach_delta_keys, delta_flops
@@ -28,6 +27,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OPTIONS = {"lr": 1e-3, "betas": (0.9, 0.95), "weight_decay": 0.1}
 FOREACH, FUSED = "AdamW, foreach", "AdamW, fused"
 DELTA, DELTA_FUSED = "DeltaAdamW, foreach", "DeltaAdamW, fused"
+WARM_UP = 2  # steps: states are made, then first used
 HALF = 0.5  # of the tokens whose keys are taken, the default
 
 
@@ -77,18 +77,6 @@ def training_step(
     return step, model
 
 
-def in_turns(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, called in turns so that all meet the same load."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds + 2):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if number > 1:  # the first two warm up: states are made, then first used
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def peak(name: str, width: int | None, layers: int | None, batch: int) -> float:
     """MiB at the peak of three steps, in this process."""
     step, _ = training_step(name, width, layers, batch)
@@ -112,7 +100,7 @@ def main() -> None:
     options = parser.parse_args()
     batch = options.tokens // 128
     made = {n: training_step(n, options.width, options.layers, batch) for n in candidates()}
-    found = in_turns({name: step for name, (step, _) in made.items()}, options.rounds)
+    found = in_turns({n: step for n, (step, _) in made.items()}, options.rounds, WARM_UP)
     for name, seconds in found.items():
         sys.stdout.write(f"{name:<28}{1e3 * seconds:9.1f} ms a step\n")
     _, plain = made[FOREACH]
@@ -130,7 +118,7 @@ def main() -> None:
         for size in sizes:
             layers, times = (size, 8) if what == "layers" else (options.layers, 8 * size)
             pair = {n: training_step(n, options.width, layers, times)[0] for n in (FOREACH, DELTA)}
-            took = in_turns(pair, options.rounds)
+            took = in_turns(pair, options.rounds, WARM_UP)
             label = size if what == "layers" else 128 * times
             cells.append(f"{label}: {1e3 * (took[DELTA] - took[FOREACH]):.2f} ms")
         sys.stdout.write(f"extra time by {what:<13}{', '.join(cells)}\n")

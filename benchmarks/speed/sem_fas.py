@@ -14,12 +14,12 @@ import timm
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.speed.degbins import in_turns
+from benchmarks.speed.timing import in_turns
 from zoo.face_files import MODALITIES
 from zoo.sem_fas import EvidenceHead, FASConcat, SemFas
 from zoo.sem_fas.baselines import MC_PASSES
 
-BATCH, MEMBERS = 64, 5
+BATCH, MEMBERS, ROUNDS = 64, 5, 9
 VIT = "vit_base_patch16_224"
 VIT_BATCH = 2  # of captures, so 6 images: enough for the time of an image on a CPU
 
@@ -58,7 +58,8 @@ def small() -> None:
                     concat.encode(images, mask), mask
                 ),
                 f"ensemble of {MEMBERS}": ensemble,
-            }
+            },
+            ROUNDS,
         )
     ours = found["SEM-FAS"]
     for name, seconds in found.items():
@@ -78,7 +79,9 @@ def large() -> None:
         operations = [
             flops(call) for call in (lambda: head(features, mask), lambda: encoder(images))
         ]
-        found = in_turns({"head": lambda: head(features, mask), "encoder": lambda: encoder(images)})
+        found = in_turns(
+            {"head": lambda: head(features, mask), "encoder": lambda: encoder(images)}, ROUNDS
+        )
     share, time = operations[0] / operations[1], found["head"] / found["encoder"]
     sys.stdout.write(
         f"{VIT}, {VIT_BATCH} captures: encoder {operations[1] / 1e9:.1f} GFLOP, head "
@@ -87,7 +90,7 @@ def large() -> None:
     wide = torch.rand(256, 3, encoder.num_features)
     all_there = torch.ones(256, 3, dtype=torch.bool)
     with torch.inference_mode():
-        whole = in_turns({"head": lambda: head(wide, all_there)})["head"]
+        whole = in_turns({"head": lambda: head(wide, all_there)}, ROUNDS)["head"]
     per_batch = found["encoder"] / VIT_BATCH * 256
     sys.stdout.write(
         f"256 captures: head {1e3 * whole:.1f} ms, {whole / per_batch:.2%} of the encoder's time "

@@ -9,8 +9,11 @@ from __future__ import annotations
 import io
 import json
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -262,17 +265,22 @@ def _open(path: Path) -> Any:
 _last: dict[tuple[Path, int, str], list[Any]] = {}  # the row group read last, of each column
 
 
+@cache
+def _group_starts(path: Path) -> tuple[int, ...]:
+    """First row of each row group: known, a cell of the group read last costs no look at a file."""
+    metadata = _open(path).metadata
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return (0, *accumulate(sizes[:-1]))
+
+
 def _row(path: Path, column: str, row: int) -> Any:
     """One cell; its row group is kept until another one is asked for."""
-    file = _open(path)
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        if row < rows:
-            break
-        row -= rows
+    starts = _group_starts(path)
+    group = bisect_right(starts, row) - 1
     key = (path, group, column)
     if key not in _last:
         for old in [k for k in _last if k[2] == column]:
             del _last[old]
+        file = _open(path)
         _last[key] = file.read_row_group(group, columns=[column]).column(column).to_pylist()
-    return _last[key][row]
+    return _last[key][row - starts[group]]

@@ -148,8 +148,9 @@ class Race(Callback):
 
 def race(seed: int) -> None:
     """Both arms with the same networks, optimiser and data; prints W1 against CPU seconds."""
+    sudo = SudoOT()
     arms = {
-        "SUDO": (SudoOT(), 2800),
+        "SUDO": (sudo, sum(stage.steps or 0 for stage in sudo.training_stages)),
         "simulation": (SimulatedOT(), 4000),
     }
     curves = {}

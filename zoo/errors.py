@@ -1,6 +1,6 @@
 """The zoo's one error: what a user can mend, told in one sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 
@@ -12,6 +12,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns ``" Did you mean 'x'?"`` for the nearest of ``known``, or an empty string."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def check_choice(option: str, value: str, known: Collection[str]) -> None:
+    """Raises a :class:`ZooError` unless an option's value is one of ``known``."""
+    if value not in known:
+        raise ZooError(
+            f"{option}={value!r} is unknown: expected {', '.join(known)}."
+            f"{did_you_mean(value, known)}"
+        )
 
 
 def missing_extra(package: str, extra: str) -> ZooError:

@@ -19,7 +19,7 @@ from zoo.delta_adapter.editing import EditByExample
 from zoo.delta_adapter.features import FeatureCache
 from zoo.delta_adapter.flow import clean_estimate, draw, noisy
 from zoo.delta_adapter.loss import consistency_loss, flow_loss
-from zoo.errors import ZooError, did_you_mean
+from zoo.errors import ZooError, check_choice
 from zoo.reproducible import global_seed
 from zoo.stages import Stage, train_only
 
@@ -121,8 +121,8 @@ class DeltaAdapter(EditByExample):
         lora_steps: int = 40,
     ) -> None:
         super().__init__()
-        _check_name("backbone", backbone, (backbones.TINY, *real.IDS))
-        _check_name("condition", condition, CONDITIONS)
+        check_choice("backbone", backbone, (backbones.TINY, *real.IDS))
+        check_choice("condition", condition, CONDITIONS)
         _check_shares(
             token_drop=token_drop,
             null_prob=null_prob,
@@ -382,13 +382,6 @@ class DeltaAdapter(EditByExample):
         from zoo.delta_adapter.figure import draw as draw_transfers
 
         return draw_transfers(self, batch)
-
-
-def _check_name(option: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise ZooError(
-            f"{option}={name!r} is unknown: expected {', '.join(known)}.{did_you_mean(name, known)}"
-        )
 
 
 def _check_shares(**given: float) -> None:

@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 
 from zoo.base import ZooModule
 from zoo.display import check_curve, decode
-from zoo.errors import ZooError, did_you_mean
+from zoo.errors import ZooError, check_choice
 from zoo.hdr_bracket import backbone as backbones
 from zoo.hdr_bracket.bracket import (
     CLIPPED,
@@ -136,9 +136,9 @@ class HDRBracket(ZooModule):
         tile: int = 256,
     ) -> None:
         super().__init__()
-        _check_choices(
-            task=task, baseline=baseline, condition=condition, train=train, fusion=fusion
-        )
+        chosen = {"task": task, "baseline": baseline, "condition": condition}
+        for option, value in {**chosen, "train": train, "fusion": fusion}.items():
+            check_choice(option, value, CHOICES[option])
         check_curve(crf)
         check_evs(evs)
         if not 0 <= fidelity <= 1:
@@ -476,13 +476,3 @@ def _noise(shape: Sequence[int], seed: int, sample: int) -> Tensor:
     """Standard normal numbers that depend on the seed and the sample alone, on any device."""
     generator = torch.Generator().manual_seed(seed * 1009 + sample)
     return torch.randn(tuple(shape), generator=generator)
-
-
-def _check_choices(**given: str) -> None:
-    for name, value in given.items():
-        if value not in CHOICES[name]:
-            allowed = CHOICES[name]
-            raise ZooError(
-                f"{name}={value!r} is unknown: expected {', '.join(allowed)}."
-                f"{did_you_mean(value, allowed)}"
-            )

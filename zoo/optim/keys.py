@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from zoo.errors import ZooError, did_you_mean
+from zoo.errors import ZooError, check_choice
 
 EPS = 1e-6  # below this norm a key is not stretched to unit length
 ROUTES = ("gram", "readout", "isotropic")
@@ -288,10 +288,8 @@ def attach_delta_keys(
         raise ZooError(f"key_fraction={key_fraction} must lie in (0, 1].")
     if max_keys < 1:
         raise ZooError(f"max_keys={max_keys} must be at least 1.")
-    for option, value, known in (("route", route, ROUTES), ("values", values, VALUES)):
-        if value not in known:
-            hint = did_you_mean(value, known)
-            raise ZooError(f"{option}={value!r} is unknown: expected {', '.join(known)}.{hint}")
+    check_choice("route", route, ROUTES)
+    check_choice("values", values, VALUES)
     handle = DeltaKeyHandle()
     for name, parameter in module.named_parameters():
         KEYS.names[parameter] = name

@@ -73,7 +73,7 @@ def test_only(task: str, curve: str, learned: bool, bracket: bool) -> dict[str, 
     found: dict[str, Metric] = {"pu_psnr_aligned": PU21PSNR(), "log2_mae_aligned": m.Log2MAE()}
     for other in others:
         found |= {f"pu_psnr_{other}": PU21PSNR(), f"log2_mae_{other}": m.Log2MAE()}
-    found["better_than_input"] = m.BetterThanInput(curve)
+    found["improved_share"] = m.BetterThanInput(curve)
     found |= {"log2_clipped_input": m.ClippedError(), "log2_dark_input": m.DarkError()}
     found |= {"log2_well_exposed_input": m.WellExposedError()}
     return found | ({"heaviest_frame": MeanMetric()} if bracket else {})
@@ -113,11 +113,8 @@ def update(
         if plain == "heaviest_frame":
             metric.update(weights.mean(dim=(2, 3)).amax(dim=1))
             continue
-        if isinstance(metric, m.BetterThanInput):
-            metric.update(estimates[""], batch["target"], batch["image"])
-            continue
         ends = [key for key in estimates if key and plain.endswith(f"_{key}")]
         values = [estimates[max(ends, key=len, default="")], batch["target"]]
-        if isinstance(metric, m.HDRError):
+        if isinstance(metric, m.HDRError | m.BetterThanInput):
             values.append(batch["image"])
         metric.update(*values)

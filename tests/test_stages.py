@@ -29,6 +29,7 @@ STAGES = [
         },
     },
 ]
+AVERAGED = [STAGES[0] | {"average": 0.99}, STAGES[1]]
 
 
 class Steps(Callback):
@@ -66,6 +67,30 @@ def test_each_stage_trains_its_own_part_with_its_own_optimiser(tmp_path):
     assert trainer.global_step == 7
 
 
+class EndOfFirstStage(Callback):
+    """Notes a weight after each step of the first stage, and when the second begins."""
+
+    def __init__(self):
+        self.steps, self.after = [], None
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if pl_module.stage_index and self.after is None:
+            self.after = pl_module.encoder[0].weight.detach().clone()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if self.after is None:  # it is called before the stage may end
+            self.steps.append(pl_module.encoder[0].weight.detach().clone())
+
+
+def test_average_of_a_stage_takes_the_place_of_its_weights():
+    seen = EndOfFirstStage()
+    fit(AVERAGED, [seen], enable_checkpointing=False)
+    weight = seen.steps[0]
+    for step, value in enumerate(seen.steps[:3], start=1):
+        weight = torch.lerp(weight, value, 1 - step / (step + 9))
+    torch.testing.assert_close(seen.after, weight)
+
+
 def test_last_stage_without_steps_runs_to_the_end():
     stages = [STAGES[0], {"name": "decode", "train": ["head"]}]
     _, trainer = fit(stages, max_epochs=5, enable_checkpointing=False)
@@ -82,11 +107,13 @@ def test_frozen_parts_are_in_eval_mode_so_batch_statistics_stay():
 @pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint")
 @pytest.mark.parametrize("cut", [2, 4, 6])  # in the first stage, after the switch, in the second
 def test_resumed_run_goes_on_in_its_stage(tmp_path, cut):
-    whole, _ = fit(STAGES, enable_checkpointing=False)
+    whole, _ = fit(AVERAGED, enable_checkpointing=False)
     checkpoint = ModelCheckpoint(tmp_path, save_last=True)
-    fit(STAGES, [checkpoint], max_epochs=cut // 2)
+    fit(AVERAGED, [checkpoint], max_epochs=cut // 2)
     steps = Steps()
-    resumed, _ = fit(STAGES, [steps], ckpt_path=tmp_path / "last.ckpt", enable_checkpointing=False)
+    resumed, _ = fit(
+        AVERAGED, [steps], ckpt_path=tmp_path / "last.ckpt", enable_checkpointing=False
+    )
     assert len(steps.seen) == 7 - cut
     for key, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[key]), key

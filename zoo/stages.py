@@ -19,6 +19,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from torch import Tensor
 
 from zoo.errors import ZooError, did_you_mean
 
@@ -34,6 +35,9 @@ class Stage:
         name: What ``training_step`` asks for.
         train: Names of the submodules that train; all others are frozen and in eval mode.
         steps: Optimiser steps; ``None``, for the last stage only, means to the end of ``fit``.
+        average: Decay of a running average of the trained weights, which takes their place when the
+            next stage begins; ``None`` for none. The last stage has Lightning's
+            ``EMAWeightAveraging`` for that.
         optimizer: As the YAML section of that name; ``None`` for the module's own.
         lr_scheduler: As the YAML section of that name; ``None`` for the module's own.
     """
@@ -41,6 +45,7 @@ class Stage:
     name: str
     train: Sequence[str]
     steps: int | None = None
+    average: float | None = None
     optimizer: Mapping[str, Any] | None = None
     lr_scheduler: Mapping[str, Any] | None = None
 
@@ -65,6 +70,21 @@ def train_only(module: LightningModule, names: Sequence[str]) -> None:
 class StageSwitch(Callback):
     """Enters each stage of a :class:`~zoo.base.ZooModule` when its predecessor is done."""
 
+    def __init__(self) -> None:
+        self.average: dict[str, Tensor] = {}  # of the current stage, by parameter
+        self.averaged_step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running average, so that a resumed stage ends as one that was not."""
+        if not self.average:
+            return {}
+        return {"average": self.average, "averaged_step": self.averaged_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes up the running average."""
+        self.average = dict(state_dict["average"])
+        self.averaged_step = state_dict["averaged_step"]
+
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Starts ``fit`` in the first stage; a checkpoint, read later, may say another."""
         if stage != "fit":
@@ -79,6 +99,7 @@ class StageSwitch(Callback):
         # Frozen children are in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
         module.stage_index = 0
+        self.average, self.averaged_step = {}, 0
         train_only(module, module.training_stages[0].train)
 
     def on_train_batch_end(
@@ -86,6 +107,7 @@ class StageSwitch(Callback):
     ) -> None:
         """Enters the next stage, or ends the training, once this one's steps are done."""
         module = cast("ZooModule", pl_module)
+        self._update_average(trainer.global_step, module)
         steps = [s.steps for s in module.training_stages[: module.stage_index + 1]]
         if steps[-1] is None or trainer.global_step < sum(s or 0 for s in steps):
             return
@@ -105,7 +127,24 @@ class StageSwitch(Callback):
                 "raise max_epochs or max_steps."
             )
 
+    def _update_average(self, step: int, module: ZooModule) -> None:
+        decay = module.stage.average
+        if decay is None or step == self.averaged_step:  # or gradients are being accumulated
+            return
+        begun = sum(s.steps or 0 for s in module.training_stages[: module.stage_index])
+        keep = min(decay, (step - begun) / (step - begun + 9))  # faster at the beginning
+        self.averaged_step = step
+        trained = {k: p.detach() for k, p in module.named_parameters() if p.requires_grad}
+        if not self.average:
+            self.average = {key: value.float().clone() for key, value in trained.items()}
+        for key, value in trained.items():
+            self.average[key] = self.average[key].to(value.device).lerp_(value.float(), 1 - keep)
+
     def _enter(self, trainer: Trainer, module: ZooModule, index: int) -> None:
+        with torch.no_grad():
+            for key, value in self.average.items():
+                module.get_parameter(key).copy_(value)
+        self.average = {}
         module.stage_index = index
         train_only(module, module.stage.train)
         strategy = trainer.strategy

@@ -156,6 +156,30 @@ def mean_weights(frames: Tensor) -> Tensor:
     return torch.full_like(frames[:, :, 0], 1 / frames.shape[1], dtype=torch.float32)
 
 
+def mertens_weights(frames: Tensor) -> Tensor:
+    """The weights of exposure fusion: contrast, saturation and exposure of each frame's pixel.
+
+    T. Mertens, J. Kautz and F. Van Reeth (2007) blend display-encoded frames by them; here they
+    merge radiance. Their product is raised by 1e-12, so that a pixel without contrast in any frame
+    has the mean.
+
+    Args:
+        frames: Display-encoded, 0..1. Shape: (B, N, 3, H, W).
+
+    Returns:
+        Shape: (B, N, H, W).
+    """
+    values = frames.float()
+    grey = F.pad(values.mean(dim=2), (1, 1, 1, 1), mode="replicate")
+    inner = grey[..., 1:-1, 1:-1]
+    around = grey[..., :-2, 1:-1] + grey[..., 2:, 1:-1] + grey[..., 1:-1, :-2] + grey[..., 1:-1, 2:]
+    contrast = (around - 4 * inner).abs()
+    saturation = values.std(dim=2, correction=0)
+    exposure = torch.exp(-((values - 0.5).square() / (2 * 0.2**2)).sum(dim=2))
+    weights = contrast * saturation * exposure + 1e-12
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
 def debevec(frames: Tensor, evs: Sequence[float], curve: str = "srgb") -> Tensor:
     """Merging as P. Debevec and J. Malik (1997) do: the mean of log radiance, by channel.
 

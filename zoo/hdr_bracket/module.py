@@ -29,6 +29,7 @@ from zoo.hdr_bracket.cache import BracketCache
 from zoo.hdr_bracket.codecs import DifferenceCodec
 from zoo.hdr_bracket.fusion import FusionUNet
 from zoo.hdr_bracket.loss import EPS, log2_radiance, picture_loss, radiance_loss
+from zoo.hdr_bracket.perceptual import PERCEPTUAL, check_perceptual
 from zoo.hdr_bracket.report import compare, measures, test_only, update
 from zoo.hdr_bracket.result import HDRResult
 from zoo.hdr_bracket.upsample import joint_bilateral_upsample, shrink
@@ -89,11 +90,15 @@ class HDRBracket(ZooModule):
         condition_dropout: Chance of training without condition, for guidance.
         generator_steps: Optimiser steps of the first stage.
         fusion_steps: Optimiser steps of the second stage.
+        ema: Decay of a running average of the generator's weights, which is what samples from the
+            second stage on; ``None`` for none.
         cache_size: Sampled brackets that the second stage trains on, on each device.
         cache_dir: Folder for them; ``None`` for the system's temporary folder.
         crf: Display curve of inputs: "srgb", or say "power2.2".
         max_side: Larger photographs get their bracket at this size (only "hdr").
         tile: Side in pixels above which the generator works in tiles.
+        perceptual: Further metrics of the test: "jod", of ColorVideoVDP, which needs
+            ``pip install "lightning-zoo[peers]"``; "lpips", which fetches AlexNet's weights.
 
     Source: the paper's abstract; see the modules of this package for what it leaves open.
     """
@@ -129,16 +134,22 @@ class HDRBracket(ZooModule):
         condition_dropout: float = 0.1,
         generator_steps: int = 320,
         fusion_steps: int = 160,
+        ema: float | None = None,
         cache_size: int = 128,
         cache_dir: str | None = None,
         crf: str = "srgb",
         max_side: int = 512,
         tile: int = 256,
+        perceptual: Sequence[str] = (),
     ) -> None:
         super().__init__()
         chosen = {"task": task, "baseline": baseline, "condition": condition}
         for option, value in {**chosen, "train": train, "fusion": fusion}.items():
             check_choice(option, value, CHOICES[option])
+        for name in perceptual:
+            check_choice("perceptual", name, PERCEPTUAL)
+        if ema is not None and not 0 <= ema < 1:
+            raise ZooError(f"ema={ema} must lie in 0..1, below 1.")
         check_curve(crf)
         check_evs(evs)
         if not 0 <= fidelity <= 1:
@@ -149,7 +160,7 @@ class HDRBracket(ZooModule):
             raise ZooError("baseline='direct' predicts HDR images: task must be 'hdr'.")
         if backbone == TINY and train == "lora":
             raise ZooError("train='lora' adapts a pretrained network: backbone must not be 'tiny'.")
-        evs = [float(e) for e in evs]
+        evs, perceptual = [float(e) for e in evs], list(perceptual)
         self.save_hyperparameters()
         self.task, self.baseline, self.crf = task, baseline, crf
         self.reexpose = condition == "reexpose" and task == "hdr"
@@ -160,7 +171,7 @@ class HDRBracket(ZooModule):
         self.fidelity, self.steps, self.sigma_max = fidelity, steps, sigma_max
         self.guidance, self.condition_dropout = guidance, condition_dropout
         self.cache_size, self.cache_dir = cache_size, cache_dir
-        self.max_side = max_side
+        self.max_side, self.perceptual = max_side, perceptual
         self.cache: BracketCache | None = None
 
         step = (self.evs[-1] - self.evs[0]) / max(len(self.evs) - 1, 1)
@@ -195,14 +206,19 @@ class HDRBracket(ZooModule):
         names = [f"generator.unet.{name}".rstrip(".") for name in trained]
         if backbone == TINY:
             names.append("generator.embedder")
-        self.training_stages = (Stage("generator", names, generator_steps),)
+        self.training_stages = (Stage("generator", names, generator_steps, ema),)
         if self.fusion is not None:
             self.training_stages += (Stage("fusion", ["fusion"], fusion_steps),)
         bracketed = baseline == "bracket"
         self.measure(
             MetricCollection(measures(task)),
-            **test_only(task, crf, self.fusion is not None, bracketed),
+            **test_only(task, crf, self.fusion is not None, bracketed, perceptual),
         )
+
+    def setup(self, stage: str) -> None:
+        """Looks for what the test's metrics need, before training starts."""
+        if stage in ("fit", "test"):
+            check_perceptual(self.perceptual)
 
     def frozen_modules(self) -> tuple[str, ...]:
         """Pretrained parts that no stage trains."""

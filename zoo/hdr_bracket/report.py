@@ -12,7 +12,14 @@ from torchmetrics.image import StructuralSimilarityIndexMeasure
 
 from zoo.display import decode, encode
 from zoo.hdr_bracket import metrics as m
-from zoo.hdr_bracket.bracket import debevec, mean_weights, perturb, triangle_prior
+from zoo.hdr_bracket.bracket import (
+    debevec,
+    mean_weights,
+    mertens_weights,
+    perturb,
+    triangle_prior,
+)
+from zoo.hdr_bracket.perceptual import PreferredShare, perceptual_metrics
 from zoo.metrics.pu21 import PU21PSNR, PU21SSIM
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
 # Estimates that the test compares with the method's own: the input as it is; the same frames with
 # other weights; and the weights on true frames with a generator's errors put on them.
-FRAME_WEIGHTS = ("mean", "triangle", "debevec")
+FRAME_WEIGHTS = ("mean", "triangle", "debevec", "mertens")
 TRUE_WEIGHTS = ("true", "true_mean", "true_triangle")
 
 
@@ -56,7 +63,9 @@ def measures(task: str) -> dict[str, Metric | MetricCollection]:
     }
 
 
-def test_only(task: str, curve: str, learned: bool, bracket: bool) -> dict[str, Metric]:
+def test_only(
+    task: str, curve: str, learned: bool, bracket: bool, perceptual: list[str]
+) -> dict[str, Metric]:
     """Further metrics of the test.
 
     Args:
@@ -64,18 +73,22 @@ def test_only(task: str, curve: str, learned: bool, bracket: bool) -> dict[str, 
         curve: Display curve of the inputs.
         learned: Whether the weights are a network's.
         bracket: Whether there is a bracket to weigh otherwise.
+        perceptual: Names of :data:`~zoo.hdr_bracket.perceptual.PERCEPTUAL`.
     """
     if task != "hdr":
         pairs: dict[str, Metric] = {"psnr_input": m.PicturePSNR(), "psnr_mean": m.PicturePSNR()}
         pairs |= {"ssim_input": PictureSSIM(), "sharpness_input": m.Sharpness()}
+        pairs |= perceptual_metrics(perceptual, ["input", "mean"], hdr=False)
         return pairs | {"pu_psnr_input": PU21PSNR()}
-    others = ("input", *(FRAME_WEIGHTS if bracket else ()), *(TRUE_WEIGHTS if learned else ()))
+    weights = FRAME_WEIGHTS if bracket else ()
+    others = ("input", *weights, *(TRUE_WEIGHTS if learned else ()))
     found: dict[str, Metric] = {"pu_psnr_aligned": PU21PSNR(), "log2_mae_aligned": m.Log2MAE()}
     for other in others:
         found |= {f"pu_psnr_{other}": PU21PSNR(), f"log2_mae_{other}": m.Log2MAE()}
     found["improved_share"] = m.BetterThanInput(curve)
     found |= {"log2_clipped_input": m.ClippedError(), "log2_dark_input": m.DarkError()}
     found |= {"log2_well_exposed_input": m.WellExposedError()}
+    found |= perceptual_metrics(perceptual, ["input", *weights], hdr=True)
     return found | ({"heaviest_frame": MeanMetric()} if bracket else {})
 
 
@@ -91,6 +104,7 @@ def compare(
     estimates["aligned"] = m.align(out["hdr"], target, image)
     estimates["triangle"] = model.merge(frames, triangle_prior(frames).softmax(dim=1))
     estimates["debevec"] = debevec(frames, model.evs, model.crf)
+    estimates["mertens"] = model.merge(frames, mertens_weights(frames))
     if model.fusion is not None:
         seeded = torch.Generator().manual_seed(int(batch["index"][0]))
         true = perturb(model.true_frames(batch), share=1.0, generator=seeded)
@@ -115,6 +129,8 @@ def update(
             continue
         ends = [key for key in estimates if key and plain.endswith(f"_{key}")]
         values = [estimates[max(ends, key=len, default="")], batch["target"]]
+        if isinstance(metric, PreferredShare):
+            values.insert(0, estimates[""])
         if isinstance(metric, m.HDRError | m.BetterThanInput):
             values.append(batch["image"])
         metric.update(*values)

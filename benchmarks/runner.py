@@ -55,6 +55,7 @@ class Arm:
         metric: The metric of that arm which is this one's; ``None`` for the claim's own.
         tune: What is chosen on validation; ``None`` for nothing.
         config: In place of the method's default one.
+        evaluations: Those of the claim's that it has a part in; ``None`` for all.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Arm:
     metric: str | None = None
     tune: Tuning | None = None
     config: str | None = None
+    evaluations: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -298,8 +300,8 @@ def _train_and_test(
         tested: dict[str, Any] = json.loads((trained / "metrics.json").read_text())
         training = tested["training"]
         lines, number = [], 0
-        for evaluation, given in claim.evaluations.items():
-            record = tested
+        for evaluation in arm.evaluations or claim.evaluations:
+            given, record = claim.evaluations[evaluation], tested
             if given:
                 number += 1
                 ckpt = ["--ckpt_path", str(best)]

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler
+from torchvision.transforms.functional import gaussian_blur
 
 from zoo.display import decode, encode, tone_map
 from zoo.errors import ZooError
 from zoo.hdr_bracket import FusionUNet, debevec, edm, expose, merge
 from zoo.hdr_bracket.bracket import (
     check_evs,
+    contrast_prior,
     keep_input,
-    mean_weights,
     perturb,
     triangle_prior,
     well_exposed,
@@ -65,10 +66,24 @@ def test_fusion_is_convex():
     assert (fused >= linear.amin(dim=1) * 0.9999).all()
 
 
-def test_fusion_starts_at_triangle_weights():
+def test_fusion_starts_at_classic_weights():
     frames = expose(radiance(), EVS)
     assert torch.allclose(FusionUNet(5)(frames), triangle_prior(frames).softmax(dim=1), atol=1e-6)
-    assert torch.allclose(FusionUNet(5, prior="uniform")(frames), mean_weights(frames), atol=1e-6)
+    contrast = FusionUNet(5, prior="contrast")(frames)
+    assert torch.allclose(contrast, contrast_prior(frames).softmax(dim=1), atol=1e-6)
+
+
+def test_contrast_finds_the_sharp_frame():
+    torch.manual_seed(0)
+    sharp = torch.rand(1, 3, 32, 32)
+    blurred = gaussian_blur(sharp, [9, 9], [2.0, 2.0])
+    left = torch.where(torch.arange(32) < 16, sharp, blurred)
+    right = torch.where(torch.arange(32) < 16, blurred, sharp)
+    weights = contrast_prior(torch.stack([left, right], dim=1)).softmax(dim=1)
+    assert weights[:, 0, :, :13].min() > 0.99
+    assert weights[:, 1, :, 19:].min() > 0.99
+    flat = contrast_prior(torch.full((1, 3, 3, 8, 8), 0.3)).softmax(dim=1)
+    torch.testing.assert_close(flat, torch.full((1, 3, 8, 8), 1 / 3))
 
 
 def test_triangle_prior_by_hand():

@@ -289,6 +289,8 @@ def test_a_backbone_that_cannot_be_fetched_is_one_sentence(monkeypatch):
         ({"channels": [30, 64]}, "multiples of 32"),
         ({"train": "lora"}, "must not be 'tiny'"),
         ({"task": "all_in_focus", "baseline": "direct"}, "must be 'hdr'"),
+        ({"fusion": "contrast"}, "contrast weighs focus"),
+        ({"ema": 1.0}, "below 1"),
         ({"crf": "log"}, "curve"),
         ({"backbone": "a/b", "backbone_sizes": {"clip": {}}}, "names 'clip'"),
     ],

@@ -20,6 +20,7 @@ from zoo.display import decode, encode
 from zoo.errors import ZooError
 
 MAX_FRAMES = 25  # what Stable Video Diffusion's longest training clips had
+LOWEST_CONTRAST = 1e-3  # display-encoded: below it contrast is noise
 LOWEST_PRIOR = 1e-6  # of the triangle: a clipped frame is not ruled out, only unlikely
 WELL_EXPOSED = (0.05, 0.95)  # display values of all channels
 CLIPPED, DARK = 0.99, 0.02  # display values from, and up to, which light is lost
@@ -135,6 +136,28 @@ def triangle_prior(frames: Tensor) -> Tensor:
     return (triangle * unclipped).clamp_min(LOWEST_PRIOR).log()
 
 
+def contrast_prior(frames: Tensor) -> Tensor:
+    """Logarithm of the fourth power of local contrast: how focal stacks are merged since long.
+
+    Contrast is the mean over 5x5 pixels of the magnitude of the grey picture's Laplacian.
+
+    Args:
+        frames: Display-encoded, 0..1. Shape: (B, N, 3, H, W).
+
+    Returns:
+        Shape: (B, N, H, W).
+    """
+    contrast = F.avg_pool2d(_laplacian(frames), 5, stride=1, padding=2, count_include_pad=False)
+    return 4 * (contrast + LOWEST_CONTRAST).log()
+
+
+def _laplacian(frames: Tensor) -> Tensor:
+    """Magnitude of the Laplacian of the mean of the colours. Shape: (B, N, H, W)."""
+    grey = F.pad(frames.float().mean(dim=2), (1, 1, 1, 1), mode="replicate")
+    around = grey[..., :-2, 1:-1] + grey[..., 2:, 1:-1] + grey[..., 1:-1, :-2] + grey[..., 1:-1, 2:]
+    return (around - 4 * grey[..., 1:-1, 1:-1]).abs()
+
+
 def merge(frames: Tensor, weights: Tensor, evs: Sequence[float], curve: str = "srgb") -> Tensor:
     """H = sum_i w_i f^-1(I_i) 2^-e_i: never outside the range that the frames span.
 
@@ -170,10 +193,7 @@ def mertens_weights(frames: Tensor) -> Tensor:
         Shape: (B, N, H, W).
     """
     values = frames.float()
-    grey = F.pad(values.mean(dim=2), (1, 1, 1, 1), mode="replicate")
-    inner = grey[..., 1:-1, 1:-1]
-    around = grey[..., :-2, 1:-1] + grey[..., 2:, 1:-1] + grey[..., 1:-1, :-2] + grey[..., 1:-1, 2:]
-    contrast = (around - 4 * inner).abs()
+    contrast = _laplacian(frames)
     saturation = values.std(dim=2, correction=0)
     exposure = torch.exp(-((values - 0.5).square() / (2 * 0.2**2)).sum(dim=2))
     weights = contrast * saturation * exposure + 1e-12
@@ -199,7 +219,10 @@ def debevec(frames: Tensor, evs: Sequence[float], curve: str = "srgb") -> Tensor
 
 
 def perturb(
-    frames: Tensor, share: float = 0.75, generator: torch.Generator | None = None
+    frames: Tensor,
+    share: float = 0.75,
+    generator: torch.Generator | None = None,
+    gain_error: float = GAIN_ERROR,
 ) -> Tensor:
     """What a generator does to a true bracket: gains that drift over each frame, and noise.
 
@@ -210,6 +233,7 @@ def perturb(
         frames: Display-encoded, 0..1. Shape: (B, N, 3, H, W).
         share: Part of the samples that is perturbed.
         generator: Source of it all, on the CPU; ``None`` for torch's own.
+        gain_error: Deviation of the gains; 0 for frames that differ in focus, not exposure.
     """
     b, n, _, height, width = frames.shape
 
@@ -217,7 +241,7 @@ def perturb(
         return torch.randn(shape, generator=generator).to(frames.device)
 
     gain = F.interpolate(draw(b, n, 4, 4), (height, width), mode="bilinear", align_corners=False)
-    linear = decode(frames) * (1 + GAIN_ERROR * gain[:, :, None]).clamp_min(0.1)
+    linear = decode(frames) * (1 + gain_error * gain[:, :, None]).clamp_min(0.1)
     noisy = encode(linear) + FRAME_NOISE * draw(*frames.shape)
     chosen = torch.rand(b, generator=generator).to(frames.device) < share
     rounded = torch.round(frames * 255) / 255

@@ -2,7 +2,8 @@
 
 Logits of its own would collapse: without noise the darkest frame alone reproduces the scene, the
 softmax saturates on it, and the weights explain nothing. So they are bounded, and added to the
-triangle weights that photographers have long merged with; the last layer starts at zero.
+weights that photographers have long merged with, triangles of exposure or local contrast of focus;
+the last layer starts at zero.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.hdr_bracket.bracket import triangle_prior
+from zoo.hdr_bracket.bracket import contrast_prior, triangle_prior
 
+PRIORS = {"triangle": triangle_prior, "contrast": contrast_prior}
 REACH = 4.0  # the network changes a log weight by at most so much
 
 
@@ -34,12 +36,12 @@ class FusionUNet(nn.Module):
     Args:
         frames: N.
         width: Channels at full resolution. Real scale: 32.
-        prior: "triangle" for frames of different exposure, "uniform" for other ones.
+        prior: "triangle" for frames of different exposure, "contrast" of different focus.
     """
 
     def __init__(self, frames: int, width: int = 12, prior: str = "triangle") -> None:
         super().__init__()
-        self.prior = prior
+        self.prior = PRIORS[prior]
         self.down1 = Block(3 * frames, width)
         self.down2 = Block(width, 2 * width)
         self.middle = Block(2 * width, 4 * width)
@@ -68,6 +70,4 @@ class FusionUNet(nn.Module):
         half = self.up2(torch.cat([F.interpolate(quarter, scale_factor=2.0), half], dim=1))
         full = self.up1(torch.cat([F.interpolate(half, scale_factor=2.0), full], dim=1))
         logits = REACH * torch.tanh(self.out(full)[..., :height, :width].float())
-        if self.prior == "triangle":
-            logits = logits + triangle_prior(frames)
-        return logits.softmax(dim=1)
+        return (logits + self.prior(frames)).softmax(dim=1)

@@ -17,17 +17,17 @@ from zoo.errors import ZooError, check_choice
 from zoo.hdr_bracket import backbone as backbones
 from zoo.hdr_bracket.bracket import (
     CLIPPED,
+    GAIN_ERROR,
     check_evs,
     expose,
     keep_input,
     mean_weights,
     merge,
     perturb,
-    triangle_prior,
 )
 from zoo.hdr_bracket.cache import BracketCache
 from zoo.hdr_bracket.codecs import DifferenceCodec
-from zoo.hdr_bracket.fusion import FusionUNet
+from zoo.hdr_bracket.fusion import PRIORS, FusionUNet
 from zoo.hdr_bracket.loss import EPS, log2_radiance, picture_loss, radiance_loss
 from zoo.hdr_bracket.perceptual import PERCEPTUAL, check_perceptual
 from zoo.hdr_bracket.report import compare, measures, test_only, update
@@ -46,7 +46,7 @@ CHOICES = {
     "baseline": ("bracket", "direct"),
     "condition": ("reexpose", "repeat"),
     "train": ("full", "temporal", "lora"),
-    "fusion": ("unet", "triangle", "mean"),
+    "fusion": ("unet", "triangle", "contrast", "mean"),
 }
 TINY = "tiny"
 # Deviation of the difference between a true frame and the input itself.
@@ -79,7 +79,8 @@ class HDRBracket(ZooModule):
             ("temporal"), or low-rank updates of attention ("lora").
         lora_rank: r of these.
         checkpointing: Recompute the network's activations in the backward pass, for memory.
-        fusion: "unet", or without training "triangle" or "mean" weights.
+        fusion: "unet", or without training "triangle" (of "hdr"), "contrast" (of "all_in_focus")
+            or "mean" weights.
         fusion_width: Channels of the fusion network at full resolution. Real scale: 32.
         baseline: "direct" makes the same network predict the HDR image at once, for comparison.
         fidelity: Weight of the re-exposed input in the generated frames where it has lost nothing;
@@ -154,8 +155,11 @@ class HDRBracket(ZooModule):
         check_evs(evs)
         if not 0 <= fidelity <= 1:
             raise ZooError(f"fidelity={fidelity} must lie in 0..1.")
-        if task != "hdr" and fusion == "triangle":
-            raise ZooError("fusion='triangle' weighs exposures: task must be 'hdr'.")
+        if (task, fusion) in (("all_in_focus", "triangle"), ("hdr", "contrast")):
+            raise ZooError(
+                f"fusion={fusion!r} with task={task!r}: triangles weigh exposures (task 'hdr'), "
+                "contrast weighs focus (task 'all_in_focus')."
+            )
         if baseline == "direct" and task != "hdr":
             raise ZooError("baseline='direct' predicts HDR images: task must be 'hdr'.")
         if backbone == TINY and train == "lora":
@@ -199,7 +203,7 @@ class HDRBracket(ZooModule):
             self._frozen += () if "vae" in sized else ("generator.codec",)
             self._frozen += () if "image_encoder" in sized else ("generator.embedder",)
 
-        prior = "triangle" if task == "hdr" else "uniform"
+        prior = "triangle" if task == "hdr" else "contrast"
         self.rule, self.fusion = fusion, None
         if fusion == "unet" and baseline == "bracket":
             self.fusion = FusionUNet(len(self.evs), fusion_width, prior)
@@ -291,8 +295,8 @@ class HDRBracket(ZooModule):
         if self.fusion is not None:
             out: Tensor = self.fusion(frames)
             return out
-        if self.rule == "triangle":
-            return triangle_prior(frames).softmax(dim=1)
+        if self.rule in PRIORS:
+            return PRIORS[self.rule](frames).softmax(dim=1)
         return mean_weights(frames)
 
     def merge(self, frames: Tensor, weights: Tensor) -> Tensor:
@@ -360,7 +364,8 @@ class HDRBracket(ZooModule):
     def _fusion_loss(self, batch: Mapping[str, Any]) -> Tensor:
         """Half of the samples are brackets from the cache as sampled, half disturbed true ones."""
         assert self.fusion is not None
-        target, frames = batch["target"], perturb(self.true_frames(batch))
+        gain_error = GAIN_ERROR if self.task == "hdr" else 0.0
+        target, frames = batch["target"], perturb(self.true_frames(batch), gain_error=gain_error)
         if self.cache is None:
             self.cache = self._fill_cache()
         half = len(target) // 2 if self.cache is not None else 0

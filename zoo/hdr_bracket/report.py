@@ -13,6 +13,7 @@ from torchmetrics.image import StructuralSimilarityIndexMeasure
 from zoo.display import decode, encode
 from zoo.hdr_bracket import metrics as m
 from zoo.hdr_bracket.bracket import (
+    contrast_prior,
     debevec,
     mean_weights,
     mertens_weights,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # Estimates that the test compares with the method's own: the input as it is; the same frames with
 # other weights; and the weights on true frames with a generator's errors put on them.
 FRAME_WEIGHTS = ("mean", "triangle", "debevec", "mertens")
+TRUE_FOCUS = ("true", "true_contrast")
 TRUE_WEIGHTS = ("true", "true_mean", "true_triangle")
 
 
@@ -76,7 +78,8 @@ def test_only(
         perceptual: Names of :data:`~zoo.hdr_bracket.perceptual.PERCEPTUAL`.
     """
     if task != "hdr":
-        pairs: dict[str, Metric] = {"psnr_input": m.PicturePSNR(), "psnr_mean": m.PicturePSNR()}
+        names = ("input", "mean", "contrast", *(TRUE_FOCUS if learned else ()))
+        pairs: dict[str, Metric] = {f"psnr_{name}": m.PicturePSNR() for name in names}
         pairs |= {"ssim_input": PictureSSIM(), "sharpness_input": m.Sharpness()}
         pairs |= perceptual_metrics(perceptual, ["input", "mean"], hdr=False)
         return pairs | {"pu_psnr_input": PU21PSNR()}
@@ -100,6 +103,12 @@ def compare(
     estimates = {"": out["hdr"], "input": decode(image.float(), model.crf)}
     estimates["mean"] = model.merge(frames, mean_weights(frames))
     if model.task != "hdr":
+        estimates["contrast"] = model.merge(frames, contrast_prior(frames).softmax(dim=1))
+        if model.fusion is not None and "frames" in batch:
+            stack = model.true_frames(batch)
+            estimates["true"] = model.merge(stack, model.weights(stack))
+            weights = contrast_prior(stack).softmax(dim=1)
+            estimates["true_contrast"] = model.merge(stack, weights)
         return estimates
     estimates["aligned"] = m.align(out["hdr"], target, image)
     estimates["triangle"] = model.merge(frames, triangle_prior(frames).softmax(dim=1))
@@ -127,6 +136,8 @@ def update(
         if plain == "heaviest_frame":
             metric.update(weights.mean(dim=(2, 3)).amax(dim=1))
             continue
+        if plain.startswith("psnr_true") and "true" not in estimates:
+            continue  # pairs have no stack
         ends = [key for key in estimates if key and plain.endswith(f"_{key}")]
         values = [estimates[max(ends, key=len, default="")], batch["target"]]
         if isinstance(metric, PreferredShare):

@@ -111,6 +111,18 @@ class ZooModule(LightningModule, PyTorchModelHubMixin):
             The files, each written whole or not at all.
         """
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside: eval mode, and no gradients. Afterwards every submodule has its own mode back."""
+        modes = [(module, module.training) for module in self.modules()]
+        try:
+            with torch.inference_mode():
+                self.eval()
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
     def measure(self, metrics: MetricCollection, **test_only: Any) -> None:
         """Sets ``val_metrics`` and ``test_metrics`` to clones of ``metrics``.
 

@@ -35,19 +35,19 @@ class Stage:
         name: What ``training_step`` asks for.
         train: Names of the submodules that train; all others are frozen and in eval mode.
         steps: Optimiser steps; ``None``, for the last stage only, means to the end of ``fit``.
+        optimizer: As the YAML section of that name; ``None`` for the module's own.
+        lr_scheduler: As the YAML section of that name; ``None`` for the module's own.
         average: Decay of a running average of the trained weights, which takes their place when the
             next stage begins; ``None`` for none. The last stage has Lightning's
             ``EMAWeightAveraging`` for that.
-        optimizer: As the YAML section of that name; ``None`` for the module's own.
-        lr_scheduler: As the YAML section of that name; ``None`` for the module's own.
     """
 
     name: str
     train: Sequence[str]
     steps: int | None = None
-    average: float | None = None
     optimizer: Mapping[str, Any] | None = None
     lr_scheduler: Mapping[str, Any] | None = None
+    average: float | None = None
 
 
 def train_only(module: LightningModule, names: Sequence[str]) -> None:

@@ -186,12 +186,12 @@ def test_cache_is_a_function_of_the_seed_alone():
         torch.rand(7)  # whatever happened before
         cache = BracketCache(6)
         loader = data.train_dataloader()
-        assert cache.fill(loader, lambda image, number: image[:, None] + number, 5, 0, 1)
+        assert cache.fill(loader, lambda batch, number: batch["image"][:, None] + number, 5, 0, 1)
         drawn.append({k: np.array(v) for k, v in cache.arrays.items()})
     assert all(np.array_equal(drawn[0][k], drawn[1][k]) for k in drawn[0])
     assert not np.array_equal(drawn[0]["target"][0], drawn[0]["target"][4])
     assert len(drawn[0]["frames"]) == 6
-    assert not cache.fill([], lambda image, number: image, 0, 0, 1)
+    assert not cache.fill([], lambda batch, number: batch["image"], 0, 0, 1)
 
 
 @pytest.mark.parametrize(

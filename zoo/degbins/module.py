@@ -272,12 +272,8 @@ class DegBins(ZooModule):
         """
         photo = torch.from_numpy(read_image(rgb)).permute(2, 0, 1)[None]
         low = torch.from_numpy(read_depth(depth, depth_unit))[None, None]
-        training = self.training
-        try:
-            with torch.inference_mode():
-                out = self.eval()(low.to(self.device), photo.to(self.device))
-        finally:
-            self.train(training)
+        with self.evaluating():
+            out = self(low.to(self.device), photo.to(self.device))
         return DepthPrediction(
             out["depth"][0, 0].float().cpu().numpy(), out["std"][0, 0].float().cpu().numpy()
         )

@@ -173,17 +173,12 @@ class EditByExample(ZooModule):
         """
         picture = self._picture(query, "The query")
         source, target = self._pair(before, after)
-        training = self.training
-        try:
-            with torch.inference_mode():
-                self.eval()
-                delta = semantic_delta(self.encoder(source), self.encoder(target))
-                if float(delta.norm(dim=-1).mean()) < NO_EDIT:
-                    rank_zero_warn("There is no edit in the exemplar: before and after are equal.")
-                edit = self.encode_edit(source, target, strength)
-                output = self._edit_any(picture, edit, seed)
-        finally:
-            self.train(training)
+        with self.evaluating():
+            delta = semantic_delta(self.encoder(source), self.encoder(target))
+            if float(delta.norm(dim=-1).mean()) < NO_EDIT:
+                rank_zero_warn("There is no edit in the exemplar: before and after are equal.")
+            edit = self.encode_edit(source, target, strength)
+            output = self._edit_any(picture, edit, seed)
         return _to_image(output[0])
 
     edit = predict

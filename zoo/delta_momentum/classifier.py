@@ -181,12 +181,8 @@ class DeltaImageClassifier(ZooModule):
         from zoo.photo_files import read_small_image
 
         pixels = read_small_image(image, self.in_channels, self.image_size)
-        training = self.training
-        try:
-            with torch.inference_mode():
-                logits = self.eval()(pixels[None].to(self.device))
-        finally:
-            self.train(training)
+        with self.evaluating():
+            logits = self(pixels[None].to(self.device))
         return logits[0].float().softmax(0).cpu().numpy()  # type: ignore[no-any-return]
 
     def predict_step(self, batch: Mapping[str, Any], batch_idx: int) -> list[dict[str, Any]]:

@@ -210,15 +210,10 @@ class DeltaLM(ZooModule):
         ids = self._encode(prompt or "\n")
         start = ids.shape[1]
         rng = torch.Generator(self.device).manual_seed(seed)
-        training = self.training
-        try:
-            with torch.inference_mode():
-                self.eval()
-                for _ in range(max_new_tokens):
-                    logits = self(ids[:, -self.shape.context :])[0, -1].float()
-                    ids = torch.cat([ids, _draw(logits, temperature, top_k, rng)[None]], dim=1)
-        finally:
-            self.train(training)
+        with self.evaluating():
+            for _ in range(max_new_tokens):
+                logits = self(ids[:, -self.shape.context :])[0, -1].float()
+                ids = torch.cat([ids, _draw(logits, temperature, top_k, rng)[None]], dim=1)
         return self.codec.decode(ids[0, start:].tolist())
 
     def predict(self, prompt: str, max_new_tokens: int = 256, seed: int = 0) -> str:
@@ -238,18 +233,13 @@ class DeltaLM(ZooModule):
         if len(ids) < 2:
             raise ZooError("bits_per_byte needs a text of two tokens or more.")
         stride, total, scored = max(1, self.shape.context // 2), 0.0, 1
-        training = self.training
-        try:
-            with torch.inference_mode():
-                self.eval()
-                while scored < len(ids):
-                    end = min(len(ids), scored + stride)
-                    window = ids[max(0, end - 1 - self.shape.context) : end][None]
-                    losses = token_loss(self(window[:, :-1]), window[:, 1:], "none")
-                    total += float(losses[0, -(end - scored) :].sum())
-                    scored = end
-        finally:
-            self.train(training)
+        with self.evaluating():
+            while scored < len(ids):
+                end = min(len(ids), scored + stride)
+                window = ids[max(0, end - 1 - self.shape.context) : end][None]
+                losses = token_loss(self(window[:, :-1]), window[:, 1:], "none")
+                total += float(losses[0, -(end - scored) :].sum())
+                scored = end
         size = len(text.encode("utf-8")) - len(self.codec.decode(ids[:1].tolist()).encode("utf-8"))
         return total / max(1, size) / math.log(2)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-Bracket = Callable[[Tensor, int], Tensor]
+Bracket = Callable[[Mapping[str, Any], int], Tensor]
 
 
 class BracketCache:
@@ -43,7 +43,7 @@ class BracketCache:
 
         Args:
             loader: The loader of training; its dataset is asked for samples by index.
-            bracket: From inputs, (B, 3, H, W), and the number of the batch to frames.
+            bracket: From a batch of the dataset's samples, and its number, to frames.
             seed: Of what the dataset draws anew each time.
             rank: Of this process.
             world: Number of processes.
@@ -66,7 +66,7 @@ class BracketCache:
                 batch: Any = _fetch(images, indices) if batched else images[indices[0]]
                 if batched:
                     batch = (loader.collate_fn or default_collate)(batch)
-                self._add(bracket(batch["image"], number), batch["target"])
+                self._add(bracket(batch, number), batch["target"])
                 number += world
         return True
 

@@ -210,7 +210,7 @@ class HDRBracket(ZooModule):
         names = [f"generator.unet.{name}".rstrip(".") for name in trained]
         if backbone == TINY:
             names.append("generator.embedder")
-        self.training_stages = (Stage("generator", names, generator_steps, ema),)
+        self.training_stages = (Stage("generator", names, generator_steps, average=ema),)
         if self.fusion is not None:
             self.training_stages += (Stage("fusion", ["fusion"], fusion_steps),)
         bracketed = baseline == "bracket"
@@ -381,8 +381,9 @@ class HDRBracket(ZooModule):
             return None
         cache = BracketCache(self.cache_size, self.cache_dir)
 
-        def sample(image: Tensor, number: int) -> Tensor:
-            return self.bracket(image.to(self.device), seed=1_000_000 + number)
+        def sample(batch: Mapping[str, Any], number: int) -> Tensor:
+            focus = batch["focus"].to(self.device) if "focus" in batch else None
+            return self.bracket(batch["image"].to(self.device), 1_000_000 + number, focus)
 
         rank, world = self.global_rank, self.trainer.world_size
         return cache if cache.fill(loader, sample, global_seed() or 0, rank, world) else None
@@ -442,12 +443,8 @@ class HDRBracket(ZooModule):
             ZooError: If the photograph is unreadable, CMYK, or HDR already.
         """
         photo = torch.from_numpy(read_photo(image).copy()).permute(2, 0, 1)[None]
-        training = self.training
-        try:
-            with torch.inference_mode():
-                out = self.eval()(photo.to(self.device), seed)
-        finally:
-            self.train(training)
+        with self.evaluating():
+            out = self(photo.to(self.device), seed)
         first = {key: value[0].float().cpu() for key, value in out.items()}
         return self._result(first, (photo[0] >= CLIPPED).any(dim=0))
 

@@ -314,13 +314,9 @@ class FaceAntiSpoofing(ZooModule):
             for m, source in given.items()
         }
         mask = torch.tensor([[source is not None for source in given.values()]])
-        training = self.training
-        try:
-            with torch.inference_mode():
-                inputs = [images[m][None].to(self.device) for m in MODALITIES]
-                outputs = self.eval()(*inputs, mask.to(self.device))
-        finally:
-            self.train(training)
+        with self.evaluating():
+            inputs = [images[m][None].to(self.device) for m in MODALITIES]
+            outputs = self(*inputs, mask.to(self.device))
         names = [str(s) for s in given.values() if isinstance(s, str | Path)]
         return self.results([Path(names[0]).stem if names else "capture"], mask, outputs)[0]
 

@@ -293,18 +293,14 @@ class CellTrajectories(ZooModule):
         _, log_w = self._move(x, time, self.span[1:2].to(x))
         return {"velocity": v, "growth_rate": g, "fate_mass": log_w[-1].exp()}
 
-    @torch.inference_mode()
     def _describe_all(self, cells: Cells) -> dict[str, Any]:
         self._check_rep(cells.rep)
-        training, parts = self.training, []
-        try:
-            self.eval()
+        parts = []
+        with self.evaluating():
             for i in range(0, len(cells.x), BATCH):
                 x = torch.from_numpy(cells.x[i : i + BATCH]).to(self.device)
                 time = torch.from_numpy(cells.time[i : i + BATCH]).to(x)
                 parts.append(self._describe(x, time))
-        finally:
-            self.train(training)
         return {
             key: torch.cat([part[key] for part in parts]).float().cpu().numpy() for key in parts[0]
         }

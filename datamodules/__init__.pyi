@@ -3,6 +3,7 @@ from .base import ZooDataModule as ZooDataModule
 from .byte_text import ByteTextDataModule as ByteTextDataModule
 from .cell_snapshots import CellSnapshotsDataModule as CellSnapshotsDataModule
 from .cifar import CifarDataModule as CifarDataModule
+from .cover import CoverInstancesDataModule as CoverInstancesDataModule
 from .digits import DigitsDataModule as DigitsDataModule
 from .edit_pairs import EditPairsDataModule as EditPairsDataModule
 from .focal_stack import FocalStackDataModule as FocalStackDataModule

@@ -6,6 +6,7 @@ from .delta_adapter import DeltaAdapter as DeltaAdapter
 from .delta_momentum import DeltaImageClassifier as DeltaImageClassifier
 from .delta_momentum import DeltaLM as DeltaLM
 from .errors import ZooError as ZooError
+from .fair_cover import FairCover as FairCover
 from .hdr_bracket import HDRBracket as HDRBracket
 from .hub import from_pretrained as from_pretrained
 from .sem_fas import SemFas as SemFas

@@ -370,9 +370,7 @@ def _take(numbers: Iterator[int], count: int, path: Path) -> list[int]:
     return found
 
 
-def _checked(
-    pairs: list[tuple[int, int]], shape: tuple[int, int], path: Path
-) -> csr_array:
+def _checked(pairs: list[tuple[int, int]], shape: tuple[int, int], path: Path) -> csr_array:
     for pair in pairs:
         if not (0 <= pair[0] < shape[0] and 0 <= pair[1] < shape[1]):
             raise ZooError(
@@ -385,22 +383,23 @@ def _checked(
 def _rows(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Rows of a table with the place of each, for errors."""
     try:
-        file = Path(path).open(encoding="utf-8", newline="")
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ZooError(f"{path} cannot be read: {error.strerror}.") from error
-    with file:
-        reader = csv.DictReader(file)
-        found = reader.fieldnames or []
-        missing = [c for c in columns if c not in found]
-        if missing:
-            raise ZooError(
-                f"{path} has no column '{missing[0]}': expected {', '.join(columns)}, found "
-                f"{', '.join(found) or 'nothing'}."
-            )
-        for line, row in enumerate(reader, start=2):
-            if any(row[c] is None for c in columns):
-                raise ZooError(f"{path}, line {line}: a column is missing.")
-            yield f"{path}, line {line}", row
+    except UnicodeDecodeError as error:
+        raise ZooError(f"{path} is no UTF-8 text: {error.reason}.") from error
+    reader = csv.DictReader(lines)
+    found = reader.fieldnames or []
+    missing = [c for c in columns if c not in found]
+    if missing:
+        raise ZooError(
+            f"{path} has no column '{missing[0]}': expected {', '.join(columns)}, found "
+            f"{', '.join(found) or 'nothing'}."
+        )
+    for line, row in enumerate(reader, start=2):
+        if any(row[c] is None for c in columns):
+            raise ZooError(f"{path}, line {line}: a column is missing.")
+        yield f"{path}, line {line}", row
 
 
 def _number(text: str, where: str) -> float:

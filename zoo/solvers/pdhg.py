@@ -113,9 +113,7 @@ def _scale(programs: Sequence[LinearProgram], device: torch.device) -> _Scaled:
         index = tensor(a.indptr, torch.int64), tensor(a.indices, torch.int64)
         with warnings.catch_warnings():  # that sparse tensors are in beta
             warnings.simplefilter("ignore")
-            return torch.sparse_csr_tensor(
-                *index, tensor(a.data), a.shape, check_invariants=False
-            )
+            return torch.sparse_csr_tensor(*index, tensor(a.data), a.shape, check_invariants=False)
 
     lengths = [(len(p.least), len(p.cost)) for p in programs]
     numbers = np.arange(len(programs))
@@ -165,7 +163,10 @@ def _iterate(
 ) -> tuple[Tensor, Tensor, Tensor]:
     x, y = torch.zeros_like(p.cost), torch.zeros_like(p.least)
     if start is not None:
-        first = [torch.as_tensor(np.concatenate(side), dtype=x.dtype) for side in zip(*start, strict=True)]
+        first = [
+            torch.as_tensor(np.concatenate(side), dtype=x.dtype)
+            for side in zip(*start, strict=True)
+        ]
         x, y = first[0].to(x.device) / p.column_scale, first[1].to(x.device) / p.row_scale
     x = x.clamp(p.lower, p.upper)
     # |c| / |b| balances the two sides at first, as PDLP does.
@@ -196,9 +197,7 @@ def _iterate(
         error = errors.amin(dim=0)
         iterations = torch.where(done, iterations, iteration)
         finished = (error <= tolerance) & ~done
-        again = ~done & (
-            finished | (error <= RESTART * anchor_error) | (steps >= LONG * iteration)
-        )
+        again = ~done & (finished | (error <= RESTART * anchor_error) | (steps >= LONG * iteration))
         if bool(again.any()):
             column, row = (again & averaged)[p.column_of], (again & averaged)[p.row_of]
             x, y = torch.where(column, mean_x, x), torch.where(row, mean_y, y)

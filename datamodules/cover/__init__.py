@@ -1,0 +1,3 @@
+"""Instances of fair covering."""
+
+from .datamodule import CoverInstancesDataModule as CoverInstancesDataModule

@@ -61,8 +61,8 @@ def inamdar_varadarajan(
 
     Only its abstract could be read, O(beta + log r) for r groups. Elements that the relaxation
     covers by half or more, and the hard ones, are covered by sampling at twice the shares,
-    ceil(ln n) + 1 times, and the cheapest set for whoever is left. Then ceil(ln(l + 1)) samples at six times
-    the shares are added at a time until all groups are met.
+    ceil(ln n) + 1 times, and the cheapest set for whoever is left. Then ceil(ln(l + 1)) samples at
+    six times the shares are added at a time until all groups are met.
 
     Args:
         instance: The instance.

@@ -341,9 +341,7 @@ class FairCover(CoverSolver):
 
     def example_inputs(self) -> dict[str, Tensor]:
         """Four sets of a ring of six elements, two groups."""
-        edges = torch.tensor(
-            [[0, 1, 2, 2, 3, 4, 4, 5, 0, 1, 3, 5], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]]
-        )
+        elements, sets = [0, 1, 2, 2, 3, 4, 4, 5, 0, 1, 3, 5], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
         return {
             "edges": torch.tensor([elements, sets]),
             "cost": torch.tensor([1.0, 1.0, 1.2, 2.0]),

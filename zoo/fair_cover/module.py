@@ -90,15 +90,14 @@ class FairCover(CoverSolver):
         for name in compare:
             check_choice("compare", name, BASELINES)
         if resolve == "none" and predictor_width < 1:
-            raise ZooError(
-                "resolve='none' rounds the network's guess: predictor_width must not be 0."
-            )
+            raise ZooError("resolve='none' rounds the network's guess: it needs a predictor_width.")
         self.save_hyperparameters()
         self.tau, self.trials, self.resolve, self.individual = tau, trials, resolve, individual
         self.kc, self.lp_backend, self.rounding, self.prune = kc, lp_backend, rounding, prune
         self.max_rounds, self.solver_seed = max_rounds, solver_seed
         self.compare, self.ilp_seconds = compare, ilp_seconds
         self.predictor: CoverNet | None = None
+        self.automatic_optimization = predictor_width > 0  # else there is nothing to optimise
         if predictor_width > 0:
             self.predictor = CoverNet(predictor_width, predictor_rounds)
         self._solved: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}

@@ -33,7 +33,8 @@ RESTART, LONG = 0.4, 0.36  # restart when errors fell to this share, or an epoch
 class _Scaled:
     """The programs side by side, scaled, on the device."""
 
-    rows: Tensor  # sparse CSR, (R, N)
+    matrix: csr_array  # K, on the CPU
+    rows: Tensor  # the same, sparse CSR, (R, N)
     columns: Tensor  # its transpose
     cost: Tensor
     least: Tensor
@@ -46,6 +47,27 @@ class _Scaled:
     column_of: Tensor
     norm: Tensor  # of K, by program
     count: int
+
+    def only(self, kept: Tensor) -> _Scaled:
+        """Some of the programs. Shape of ``kept``: (B,), bool."""
+        row, column = kept[self.row_of], kept[self.column_of]
+        matrix = csr_array(self.matrix[row.cpu().numpy()][:, column.cpu().numpy()])
+        device, number = self.cost.device, kept.long().cumsum(0) - 1
+        by_row = {k: getattr(self, k)[row] for k in ("least", "free", "row_scale")}
+        by_column = {
+            k: getattr(self, k)[column] for k in ("cost", "lower", "upper", "column_scale")
+        }
+        return _Scaled(
+            matrix,
+            _sparse(matrix, device),
+            _sparse(csr_array(matrix.T), device),
+            **by_row,
+            **by_column,
+            row_of=number[self.row_of[row]],
+            column_of=number[self.column_of[column]],
+            norm=self.norm[kept],
+            count=int(kept.sum()),
+        )
 
     def sum_rows(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.count).index_add_(0, self.row_of, values)
@@ -76,17 +98,13 @@ def solve_pdhg(
     began = time.perf_counter()
     with torch.no_grad():
         scaled = _scale(programs, torch.device(device))
-        x, y, iterations = _iterate(scaled, tolerance, max_iterations, start)
-        x = (x * scaled.column_scale).cpu().numpy()
-        y = (y * scaled.row_scale).cpu().numpy()
+        points = _iterate(scaled, tolerance, max_iterations, start)
     seconds = (time.perf_counter() - began) / max(1, len(programs))
-    found, column, row = [], 0, 0
-    for number, program in enumerate(programs):
-        part = x[column : column + len(program.cost)].clip(program.lower, program.upper)
-        duals = y[row : row + len(program.least)]
-        column, row = column + len(program.cost), row + len(program.least)
-        value, bound = float(program.cost @ part), dual_bound(program, duals)
-        found.append(Solution(part, duals, value, bound, int(iterations[number]), seconds))
+    found = []
+    for program, (x, y, iterations) in zip(programs, points, strict=True):
+        x = x.clip(program.lower, program.upper)
+        value, bound = float(program.cost @ x), dual_bound(program, y)
+        found.append(Solution(x, y, value, bound, iterations, seconds))
     return found
 
 
@@ -109,12 +127,6 @@ def _scale(programs: Sequence[LinearProgram], device: torch.device) -> _Scaled:
     def tensor(values: np.ndarray, dtype: torch.dtype = torch.float64) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(values), dtype=dtype, device=device)
 
-    def sparse(a: csr_array) -> Tensor:
-        index = tensor(a.indptr, torch.int64), tensor(a.indices, torch.int64)
-        with warnings.catch_warnings():  # that sparse tensors are in beta
-            warnings.simplefilter("ignore")
-            return torch.sparse_csr_tensor(*index, tensor(a.data), a.shape, check_invariants=False)
-
     lengths = [(len(p.least), len(p.cost)) for p in programs]
     numbers = np.arange(len(programs))
     joined = {
@@ -125,8 +137,9 @@ def _scale(programs: Sequence[LinearProgram], device: torch.device) -> _Scaled:
         [np.zeros(len(p.least), bool) if p.equal is None else p.equal for p in programs]
     )
     result = _Scaled(
-        sparse(scaled),
-        sparse(csr_array(scaled.T)),
+        scaled,
+        _sparse(scaled, device),
+        _sparse(csr_array(scaled.T), device),
         tensor(joined["cost"] * column_scale),
         tensor(joined["least"] * row_scale),
         tensor(joined["lower"] / column_scale),
@@ -143,10 +156,19 @@ def _scale(programs: Sequence[LinearProgram], device: torch.device) -> _Scaled:
     return result
 
 
+def _sparse(a: csr_array, device: torch.device) -> Tensor:
+    index, data = [torch.as_tensor(x, device=device).long() for x in (a.indptr, a.indices)], a.data
+    with warnings.catch_warnings():  # that sparse tensors are in beta
+        warnings.simplefilter("ignore")
+        values = torch.as_tensor(data, dtype=torch.float64, device=device)
+        return torch.sparse_csr_tensor(*index, values, a.shape, check_invariants=False)
+
+
 def _norms(p: _Scaled) -> Tensor:
     """Largest singular value of each program's matrix, by power iteration. Shape: (B,)."""
-    generator = torch.Generator().manual_seed(0)
-    v = torch.rand(p.cost.shape, generator=generator, dtype=torch.float64).to(p.cost.device)
+    sizes = torch.bincount(p.column_of, minlength=p.count)
+    place = torch.arange(len(p.cost), device=p.cost.device) - (sizes.cumsum(0) - sizes)[p.column_of]
+    v = 1 + 0.1 * torch.sin(place.double())  # of its own program alone, and along no symmetry
     norm = torch.ones(p.count, dtype=v.dtype, device=v.device)
     for _ in range(POWER_STEPS):
         v = p.columns @ (p.rows @ v)
@@ -160,7 +182,13 @@ def _iterate(
     tolerance: float,
     max_iterations: int,
     start: Sequence[tuple[np.ndarray, np.ndarray]] | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Primal and dual point of each program, and its iterations.
+
+    Once half of the programs are done the others go on without them.
+    """
+    found: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
+    numbers = torch.arange(p.count)
     x, y = torch.zeros_like(p.cost), torch.zeros_like(p.least)
     if start is not None:
         first = [
@@ -179,16 +207,17 @@ def _iterate(
     done = best <= tolerance
     iterations = torch.zeros(p.count, dtype=torch.int64, device=x.device)
     grad = p.columns @ y
+    lowest = torch.zeros_like(y).masked_fill(p.free, -torch.inf)
+    tau, sigma = _steps(p, weight, done)
     for iteration in range(1, max_iterations + 1):
-        moving = (~done).to(x.dtype)  # a program that is done stands still
-        tau = (moving / (p.norm * weight))[p.column_of]
-        sigma = (moving * weight / p.norm)[p.row_of]
         before = x
-        x = (x - tau * (p.cost - grad)).clamp(p.lower, p.upper)
-        y = y + sigma * (p.least - p.rows @ (2 * x - before))
-        y = torch.where(p.free, y, y.clamp_min(0))
+        x = torch.addcmul(x, tau, grad - p.cost).clamp(p.lower, p.upper)
+        y = torch.addcmul(y, sigma, p.least - p.rows @ (2 * x - before))
+        y = torch.maximum(y, lowest)
         grad = p.columns @ y
-        total_x, total_y, steps = total_x + x, total_y + y, steps + 1
+        total_x += x
+        total_y += y
+        steps += 1
         if iteration % CHECK_EVERY and iteration < max_iterations:
             continue
         mean_x, mean_y = total_x / steps[p.column_of], total_y / steps[p.row_of]
@@ -213,9 +242,47 @@ def _iterate(
             steps = steps.masked_fill(again, 0)
             grad = p.columns @ y
         done = done | finished
-        if bool(done.all()):
-            break
-    return x, y, iterations
+        last = bool(done.all()) or iteration == max_iterations
+        if last or 2 * int(done.sum()) >= p.count:
+            leaving = torch.ones_like(done) if last else done
+            _store(found, p, numbers, leaving, x, y, iterations)
+            if last:
+                break
+            kept = ~done
+            row, column = kept[p.row_of], kept[p.column_of]
+            x, anchor_x, total_x = x[column], anchor_x[column], total_x[column]
+            y, anchor_y, total_y, lowest = y[row], anchor_y[row], total_y[row], lowest[row]
+            weight, anchor_error, steps = weight[kept], anchor_error[kept], steps[kept]
+            iterations, numbers = iterations[kept], numbers[kept.cpu()]
+            p, done = p.only(kept), done[kept]
+            grad = p.columns @ y
+        tau, sigma = _steps(p, weight, done)
+    return [found[i] for i in range(len(found))]
+
+
+def _store(
+    found: dict[int, tuple[np.ndarray, np.ndarray, int]],
+    p: _Scaled,
+    numbers: Tensor,
+    leaving: Tensor,
+    x: Tensor,
+    y: Tensor,
+    iterations: Tensor,
+) -> None:
+    """Notes the points of programs that are through, in their own scale."""
+    widths, heights = (
+        torch.bincount(of, minlength=p.count).tolist() for of in (p.column_of, p.row_of)
+    )
+    columns = (x * p.column_scale).cpu().split(widths)
+    rows = (y * p.row_scale).cpu().split(heights)
+    for i in leaving.nonzero()[:, 0].tolist():
+        found[int(numbers[i])] = columns[i].numpy(), rows[i].numpy(), int(iterations[i])
+
+
+def _steps(p: _Scaled, weight: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
+    """Step sizes of each column and row; a program that is done stands still."""
+    moving = (~done).to(weight.dtype)
+    return (moving / (p.norm * weight))[p.column_of], (moving * weight / p.norm)[p.row_of]
 
 
 def _errors(p: _Scaled, x: Tensor, y: Tensor) -> Tensor:

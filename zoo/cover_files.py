@@ -60,7 +60,8 @@ class CoverInstance:
     @property
     def coverable(self) -> NDArray[np.bool_]:
         """Elements that are in any set. Shape: (n,)."""
-        return np.diff(self.membership.indptr) > 0
+        found: NDArray[np.bool_] = np.diff(self.membership.indptr) > 0
+        return found
 
     def set_name(self, number: int) -> str:
         """What a set is called."""
@@ -100,7 +101,7 @@ class CoverInstance:
             raise ZooError(f"{self.name}: no set holds what is promised cover: {names}{more}.")
         can = self.groups @ self.coverable.astype(np.int64)
         sizes = np.diff(self.groups.indptr)
-        for number in np.flatnonzero((self.need > can) | (self.need < 0)):
+        for number in np.flatnonzero((self.need > can) | (self.need < 0)).tolist():
             label = f"{self.name}: the group '{self.group_name(number)}'"
             if not sizes[number]:
                 raise ZooError(f"{label} is empty but needs {self.need[number]} covered members.")
@@ -243,12 +244,12 @@ def read_instance(path: str | Path, groups: int = 4, seed: int = 0) -> CoverInst
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        tables = {n: path / f"{n}.csv" for n in ("groups", "elements", "group_targets")}
         for name in ("membership", "sets"):
             if not (path / f"{name}.csv").is_file():
                 raise ZooError(f"{path} has no {name}.csv: expected sets.csv and membership.csv.")
-        given = {n: p if p.is_file() else None for n, p in tables.items()}
-        return CoverInstance.from_csv(path / "membership.csv", path / "sets.csv", **given)
+        tables = [path / f"{name}.csv" for name in ("groups", "elements", "group_targets")]
+        given = [table if table.is_file() else None for table in tables]
+        return CoverInstance.from_csv(path / "membership.csv", path / "sets.csv", *given)
     if not path.is_file():
         raise ZooError(f"{path} is neither a folder of tables nor a file.")
     if path.suffix == ".dat":

@@ -122,7 +122,8 @@ class CoverInstancesDataModule(ZooDataModule):
         if self.kind == "graphs":
             return lambda: graph(GRAPHS[number % len(GRAPHS)], seed)
         make = district if self.kind == "district" else outbreak
-        return lambda: make(*self.sizes[number % len(self.sizes)], seed)
+        people, sites, groups = self.sizes[number % len(self.sizes)]
+        return lambda: make(people, sites, groups, seed)
 
     def _files(self) -> list[Path]:
         assert self.root is not None

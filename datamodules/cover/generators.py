@@ -58,8 +58,8 @@ def outbreak(people: int, sites: int, groups: int, seed: int) -> CoverInstance:
         seed: Of everything.
     """
     rng = np.random.default_rng([seed, people, sites, 7])
-    layers = (sites // 2, max(1, sites // 6))
-    layers = (*layers, sites - sum(layers))
+    homes, schools = sites // 2, max(1, sites // 6)
+    layers = (homes, schools, sites - homes - schools)
     place = np.arange(people) / people
     age = rng.random(people)
     element, location, first = [], [], 0

@@ -23,7 +23,8 @@ def greedy(instance: CoverInstance, hard: Bools) -> Bools:
     """The most need met per unit of cost, again and again; then pruned. Shape: (M,)."""
     counter = Counter(instance, hard)
     chosen = complete(counter, np.zeros(len(instance.cost), dtype=bool))
-    return prune_choices(counter, chosen[None])[0]
+    pruned: Bools = prune_choices(counter, chosen[None])[0]
+    return pruned
 
 
 def ilp(instance: CoverInstance, hard: Bools, seconds: float = 10.0) -> Bools | None:

@@ -35,14 +35,27 @@ def _map(found: CoverSolution) -> Figure:
     assert home is not None
     for covered, colour, label in ((True, "tab:blue", "covered"), (False, "0.7", "not covered")):
         chosen = home[found.covered == covered]
-        axes.scatter(*chosen.T, s=6 + 1500 / (100 + len(home)), c=colour, label=label)
+        axes.scatter(
+            chosen[:, 0], chosen[:, 1], s=6 + 1500 / (100 + len(home)), c=colour, label=label
+        )
     site = instance.set_places
     if site is not None:
-        axes.scatter(*site.T, s=14, marker="^", facecolors="none", edgecolors="0.6", label="site")
-        axes.scatter(*site[found.selected].T, s=60, marker="^", c="tab:red", label="chosen site")
-    hard = np.flatnonzero(instance.promise >= found.theta) if not np.isnan(found.theta) else []
-    if len(hard):
-        axes.scatter(*home[hard].T, s=40, facecolors="none", edgecolors="k", lw=0.6, label="hard")
+        axes.scatter(
+            site[:, 0],
+            site[:, 1],
+            s=14,
+            marker="^",
+            facecolors="none",
+            edgecolors="0.6",
+            label="site",
+        )
+        taken = site[found.selected]
+        axes.scatter(taken[:, 0], taken[:, 1], s=60, marker="^", c="tab:red", label="chosen site")
+    if not np.isnan(found.theta):  # else each element had a threshold of its own
+        hard = home[instance.promise >= found.theta]
+        axes.scatter(
+            hard[:, 0], hard[:, 1], s=40, facecolors="none", edgecolors="k", lw=0.6, label="hard"
+        )
     axes.set(xticks=[], yticks=[], aspect="equal")
     axes.set_title(
         f"{instance.name}: {len(found.selected)} sets, cost {found.cost:.2f}, "

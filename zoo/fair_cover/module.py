@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from zoo.cover_files import CoverInstance, read_instance
 from zoo.errors import ZooError, check_choice
@@ -101,7 +101,9 @@ class FairCover(CoverSolver):
         if predictor_width > 0:
             self.predictor = CoverNet(predictor_width, predictor_rounds)
         self._solved: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}
-        fast = {n: MeanMetric() for n in ("fast_ratio", "fast_feasible", "share_error")}
+        fast: dict[str, Metric | MetricCollection] = {
+            name: MeanMetric() for name in ("fast_ratio", "fast_feasible", "share_error")
+        }
         names = ["ratio", "ratio_lb", "feasible", "least_slack", "rounds", "programs", "completed"]
         names += ["ratio_single", "ratio_direct", "price_of_fairness"]
         names += [f"{kind}_{b}" for b in compare for kind in ("ratio", "feasible")]
@@ -220,7 +222,9 @@ class FairCover(CoverSolver):
 
     # -- evaluation --------------------------------------------------------------------------
 
-    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> list[CoverSolution]:
+    def validation_step(  # type: ignore[override]
+        self, batch: Mapping[str, Any], batch_idx: int
+    ) -> list[CoverSolution]:
         """How good choices without a linear program are; without a network, those with one."""
         solutions = []
         for instance, number in split(batch):
@@ -231,7 +235,9 @@ class FairCover(CoverSolver):
             solutions.append(self._solved_with(instance, hard, exact, theta, number))
         return solutions
 
-    def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> list[CoverSolution]:
+    def test_step(  # type: ignore[override]
+        self, batch: Mapping[str, Any], batch_idx: int
+    ) -> list[CoverSolution]:
         """The method, its ablations and the baselines with the same hard elements."""
         solutions = []
         for instance, number in split(batch):

@@ -162,7 +162,8 @@ def violated_knapsacks(left: Residual, x: Floats) -> Ints:
     members = instance.groups[groups].multiply(left.uncovered[None, :].astype(np.int32))
     sizes = csr_array(csr_array(members) @ instance.membership).astype(np.float64)
     sizes.data = np.minimum(sizes.data, np.repeat(left.need[groups], np.diff(sizes.indptr)))
-    return groups[sizes @ x < left.need[groups] - 1e-6]
+    found: Ints = groups[sizes @ x < left.need[groups] - 1e-6]
+    return found
 
 
 def relax(

@@ -68,14 +68,15 @@ class Counter:
     def slack(self, counts: NDArray[np.int32]) -> Ints:
         """Covered members of each group beyond its need. Shape: (T, n) to (T, l)."""
         covered = self.groups @ (counts > 0).T.astype(np.int32)
-        return covered.T.astype(np.int64) - self.instance.need
+        found: Ints = covered.T.astype(np.int64) - self.instance.need
+        return found
 
     def feasible(self, chosen: Bools) -> Bools:
         """Whether each choice covers the hard elements and meets every need. Shape: (T,)."""
         counts = self.counts(chosen)
         hard = (counts[:, self.hard] > 0).all(axis=1)
-        found: Bools = hard & (self.slack(counts) >= 0).all(axis=1)
-        return found
+        met = (self.slack(counts) >= 0).all(axis=1)
+        return np.asarray(hard & met)
 
     def residual(self, chosen: Bools) -> Residual:
         """What one choice leaves to be done. Shape: (M,)."""

@@ -157,11 +157,13 @@ def _scale(programs: Sequence[LinearProgram], device: torch.device) -> _Scaled:
 
 
 def _sparse(a: csr_array, device: torch.device) -> Tensor:
-    index, data = [torch.as_tensor(x, device=device).long() for x in (a.indptr, a.indices)], a.data
+    pointers, indices = (torch.as_tensor(x, device=device).long() for x in (a.indptr, a.indices))
+    values = torch.as_tensor(a.data, dtype=torch.float64, device=device)
     with warnings.catch_warnings():  # that sparse tensors are in beta
         warnings.simplefilter("ignore")
-        values = torch.as_tensor(data, dtype=torch.float64, device=device)
-        return torch.sparse_csr_tensor(*index, values, a.shape, check_invariants=False)
+        return torch.sparse_csr_tensor(
+            pointers, indices, values, size=list(a.shape), check_invariants=False
+        )
 
 
 def _norms(p: _Scaled) -> Tensor:
@@ -273,8 +275,8 @@ def _store(
     widths, heights = (
         torch.bincount(of, minlength=p.count).tolist() for of in (p.column_of, p.row_of)
     )
-    columns = (x * p.column_scale).cpu().split(widths)
-    rows = (y * p.row_scale).cpu().split(heights)
+    columns = torch.split((x * p.column_scale).cpu(), widths)
+    rows = torch.split((y * p.row_scale).cpu(), heights)
     for i in leaving.nonzero()[:, 0].tolist():
         found[int(numbers[i])] = columns[i].numpy(), rows[i].numpy(), int(iterations[i])
 

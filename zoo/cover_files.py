@@ -248,8 +248,10 @@ def read_instance(path: str | Path, groups: int = 4, seed: int = 0) -> CoverInst
             if not (path / f"{name}.csv").is_file():
                 raise ZooError(f"{path} has no {name}.csv: expected sets.csv and membership.csv.")
         tables = [path / f"{name}.csv" for name in ("groups", "elements", "group_targets")]
-        given = [table if table.is_file() else None for table in tables]
-        return CoverInstance.from_csv(path / "membership.csv", path / "sets.csv", *given)
+        groups_csv, elements, targets = (t if t.is_file() else None for t in tables)
+        return CoverInstance.from_csv(
+            path / "membership.csv", path / "sets.csv", groups_csv, elements, targets
+        )
     if not path.is_file():
         raise ZooError(f"{path} is neither a folder of tables nor a file.")
     if path.suffix == ".dat":

@@ -244,18 +244,20 @@ def sinkhorn_divergence(
         tol: L1 error of the marginals.
 
     Returns:
-        Not clamped: it may be negative by the error of the iterations. Shape: the leading one.
+        Not clamped: it may be negative by the error of the iterations. It is computed without
+        autocast. Shape: the leading one.
     """
     a = x.new_full(x.shape[:-1], 1 / x.shape[-2]) if a is None else a
     b = y.new_full(y.shape[:-1], 1 / y.shape[-2]) if b is None else b
-    cross = cost_matrix(x, y)
-    lead = cross.shape[:-2]
-    flat = cross.flatten(0, -3) if lead else cross[None]
-    a_, b_ = (w.expand(*lead, w.shape[-1]).reshape(len(flat), -1) for w in (a, b))
-    with torch.no_grad():
-        f, g, _ = sinkhorn_potentials(flat, a_, b_, eps, max_iters=max_iters, tol=tol)
-    value = dual_value(flat, a_, b_, f, g, eps).view(lead)
-    return value - (_self(x, a, eps, max_iters, tol) + _self(y, b, eps, max_iters, tol)) / 2
+    with torch.autocast(x.device.type, enabled=False):
+        cross = cost_matrix(x, y)
+        lead = cross.shape[:-2]
+        flat = cross.flatten(0, -3) if lead else cross[None]
+        a_, b_ = (w.expand(*lead, w.shape[-1]).reshape(len(flat), -1) for w in (a, b))
+        with torch.no_grad():
+            f, g, _ = sinkhorn_potentials(flat, a_, b_, eps, max_iters=max_iters, tol=tol)
+        value = dual_value(flat, a_, b_, f, g, eps).view(lead)
+        return value - (_self(x, a, eps, max_iters, tol) + _self(y, b, eps, max_iters, tol)) / 2
 
 
 def _self(x: Tensor, a: Tensor, eps: float, max_iters: int, tol: float) -> Tensor:

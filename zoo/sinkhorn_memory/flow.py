@@ -87,9 +87,10 @@ class Patterns:
         cls, points: Tensor, weights: Tensor, eps: float, inner_iters: int = 100
     ) -> Patterns:
         """Computes the self-terms."""
-        cost = cost_matrix(points, points)
-        p = self_potential(cost, weights, eps, max_iters=inner_iters)
-        return cls(points, weights, self_value(cost, weights, p, eps))
+        with torch.autocast(points.device.type, enabled=False):
+            cost = cost_matrix(points, points)
+            p = self_potential(cost, weights, eps, max_iters=inner_iters)
+            return cls(points, weights, self_value(cost, weights, p, eps))
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,11 @@ def shk_retrieve(
     if weights is None:
         weights = points.new_full((count, n), 1 / n)
     size = max(1, dynamics.max_elements // (stored * max(n, m)))  # potentials of all pairs are kept
-    parts = [
-        _Flow(x, a, patterns, dynamics).run()
-        for x, a in zip(points.split(size), weights.split(size), strict=True)
-    ]
+    with torch.autocast(points.device.type, enabled=False):
+        parts = [
+            _Flow(x, a, patterns, dynamics).run()
+            for x, a in zip(points.split(size), weights.split(size), strict=True)
+        ]
     return Retrieval(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 

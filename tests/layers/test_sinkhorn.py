@@ -69,12 +69,14 @@ def test_pairs_broadcast_to_all_pairs():
     assert one.shape == ()
 
 
-def test_padding_changes_nothing():
-    x, a, y, b = clouds()
-    wide = [torch.cat([t, torch.full_like(t[:, :2], 3.0)], 1) for t in (x, y)]
+@pytest.mark.parametrize("place", [0.0, 3.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_padding_changes_nothing(place, dtype):
+    x, a, y, b = (t.to(dtype) for t in clouds())
+    wide = [torch.cat([t, torch.full_like(t[:, :2], place)], 1) for t in (x, y)]
     weights = [torch.nn.functional.pad(t, (0, 2)) for t in (a, b)]
     padded = sinkhorn_divergence(wide[0], weights[0], wide[1], weights[1], EPS)
-    torch.testing.assert_close(padded, sinkhorn_divergence(x, a, y, b, EPS), atol=1e-6, rtol=0)
+    torch.testing.assert_close(padded, sinkhorn_divergence(x, a, y, b, EPS), atol=2e-4, rtol=0)
 
 
 @pytest.mark.parametrize("which", ["x", "a", "y", "b"])

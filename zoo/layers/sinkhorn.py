@@ -142,14 +142,14 @@ def _iterate(
     relax: Tensor | float = 1.0,
 ) -> Tensor:
     """The potential g after ``count`` iterations of the scalings u, v of a kernel."""
-    u, v = torch.ones_like(a), torch.ones_like(b)
+    u, v, real = torch.ones_like(a), torch.ones_like(b), b > 0
     for number in range(count):
         if number:
             row = (kernel @ v[:, :, None]).squeeze(-1).clamp(1 / CAP, CAP)
             u = u * (u * row).pow(-relax)
         column = ((a * u)[:, None, :] @ kernel).squeeze(1).clamp_min(TINY)
-        v = (v * (b / (v * column)).pow(relax)).clamp(1 / CAP, CAP)
-    return g + eps * torch.where(b > 0, v.log(), 0.0)
+        v = torch.where(real, v * (b / (v * column)).pow(relax), 1.0).clamp(1 / CAP, CAP)
+    return g + eps * v.log()
 
 
 def self_potential(
@@ -178,7 +178,8 @@ def self_potential(
     """
     p = torch.zeros_like(a) if p is None else p
     for spent in range(0, max_iters, ROUND):
-        kernel = ((p[:, :, None] + p[:, None, :] - cost) / eps).exp_().mul_(a[:, None, :])
+        # The logarithm is within, since the potential of padding may overflow the exponential.
+        kernel = ((p[:, :, None] + p[:, None, :] - cost) / eps + a.log()[:, None, :]).exp_()
         u = torch.ones_like(a)
         row = kernel.sum(-1)
         if bool(((a * (row - 1).abs()).sum(-1) <= tol).all()):

@@ -118,7 +118,7 @@ class Evaluation:
         """Of measures in the user's unit from the batch's clean ones. Shape: (Q,)."""
         y, b = model.clean(batch["target_points"], batch["target_weights"], None)
         x, y = model.memory.standardize(points, weights), model.memory.standardize(y, b)
-        return sinkhorn_divergence(x, weights, y, b, float(model.eps)).clamp_min(0)
+        return sinkhorn_divergence(x, weights, y, b, model.eps.item()).clamp_min(0)
 
     def _judge(
         self,

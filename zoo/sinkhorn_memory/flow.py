@@ -41,6 +41,8 @@ STOP = 1e-6  # relative decrease of the energy below which a query is done
 LOG_FLOOR = -30.0  # of a weight: one that reached 0 would never return
 LEAST_ACTIVE = 8  # patterns that are followed in any case
 REFRESH = 10  # steps after which all patterns are looked at again
+MARGINAL = 1e-5  # L1 error of the inner problems' marginals in float32,
+MARGINAL_DOUBLE = 1e-8  # and in float64, for which a stored pattern rests to 1e-6
 MAX_ELEMENTS = 20_000_000  # of one tensor of plans
 
 
@@ -89,7 +91,8 @@ class Patterns:
         """Computes the self-terms."""
         with torch.autocast(points.device.type, enabled=False):
             cost = cost_matrix(points, points)
-            p = self_potential(cost, weights, eps, max_iters=inner_iters)
+            tol = _marginal(points.dtype)
+            p = self_potential(cost, weights, eps, max_iters=inner_iters, tol=tol)
             return cls(points, weights, self_value(cost, weights, p, eps))
 
 
@@ -130,6 +133,10 @@ class Dynamics:
             raise ZooError(f"max_steps={self.max_steps} must be 0 or more.")
         if self.inner_iters < 1:
             raise ZooError(f"inner_iters={self.inner_iters} must be at least 1.")
+
+
+def _marginal(dtype: torch.dtype) -> float:
+    return MARGINAL_DOUBLE if dtype == torch.float64 else MARGINAL
 
 
 def energy(divergence: Tensor, beta: float) -> Tensor:
@@ -304,8 +311,9 @@ class _Flow:
             cold: There is nothing to start from.
         """
         eps, iters, a = self.dynamics.eps, self.dynamics.inner_iters, state.log_a.exp()
+        tol = _marginal(a.dtype)
         cost = cost_matrix(state.x, state.x)
-        p = self_potential(cost, a, eps, None if cold else state.p, iters)
+        p = self_potential(cost, a, eps, None if cold else state.p, iters, tol)
         own = self_value(cost, a, p, eps)
         g, s = state.g.clone(), state.s.clone()
         at, which = self.active[rows].nonzero(as_tuple=True)
@@ -314,7 +322,7 @@ class _Flow:
             cost = cost_matrix(state.x[r], self.patterns.points[k])
             b = self.patterns.weights[k]
             start = None if cold else g[r, k]
-            f, found, _ = sinkhorn_potentials(cost, a[r], b, eps, start, iters)
+            f, found, _ = sinkhorn_potentials(cost, a[r], b, eps, start, iters, tol)
             value = (a[r] * f).sum(-1) + (b * found).sum(-1)
             g[r, k], s[r, k] = found, value - (own[r] + self.patterns.own[k]) / 2
         state = state._replace(p=p, g=g, s=s)

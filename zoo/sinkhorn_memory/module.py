@@ -138,7 +138,7 @@ class SinkhornMemory(ZooModule):
     @property
     def dynamics(self) -> Dynamics:
         """The constants with the calibrated beta and eps."""
-        args = {**vars(self.constants), "eps": float(self.eps), "beta": float(self.beta)}
+        args = {**vars(self.constants), "eps": self.eps.item(), "beta": self.beta.item()}
         return Dynamics(**args)
 
     @torch.no_grad()
@@ -153,7 +153,7 @@ class SinkhornMemory(ZooModule):
                 f"Nothing is stored in this {type(self).__name__}: store clouds first, with "
                 "store(...) or zoo fit."
             )
-        eps, points = float(self.eps), self.memory.points.detach()
+        eps, points = self.eps.item(), self.memory.points.detach()
         if self.learn:  # prototypes change at every step
             return Patterns.prepare(points, self.memory.weights, eps, self.constants.inner_iters)
         if self._prepared is None or self._prepared[0] != eps:
@@ -288,11 +288,11 @@ class SinkhornMemory(ZooModule):
             return None
         points, weights = self.clean(batch["points"], batch["weights"], batch["mask"])
         x = self.memory.standardize(points, weights)
-        eps, iters = float(self.eps), self.constants.inner_iters
+        eps, iters = self.eps.item(), self.constants.inner_iters
         divergence = sinkhorn_divergence(
             x[:, None], weights[:, None], self.memory.points, self.memory.weights, eps, iters
         )
-        loss = energy(divergence, float(self.beta)).mean()
+        loss = energy(divergence, self.beta.item()).mean()
         self.log("train_loss", loss, prog_bar=True, batch_size=len(points))
         return loss
 

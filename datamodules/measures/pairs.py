@@ -91,9 +91,7 @@ class PointCloudPairsDataModule(MeasuresDataModule):
             return [self.damage(one, rng) for one in stored], stored
         known = {one.label: one for one in stored}
         asked = self._read(self.root)[1]
-        mine = [
-            one for k, one in enumerate(asked) if (k % VAL_SHARE == 0) == (split == VAL)
-        ]
+        mine = [one for k, one in enumerate(asked) if (k % VAL_SHARE == 0) == (split == VAL)]
         return mine, [known[one.label] for one in mine]
 
     def _read(self, root: Path) -> tuple[list[Measure], list[Measure]]:
@@ -118,5 +116,3 @@ class PointCloudPairsDataModule(MeasuresDataModule):
                 raise ZooError(f"{root / 'queries'} has one query: validation and test need two.")
             self._folder = stored, asked
         return self._folder
-
-

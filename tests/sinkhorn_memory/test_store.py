@@ -179,9 +179,7 @@ def test_any_size_loads_into_any_other(filled):
     assert other.init_args()["n_patterns"] == 3
     assert other.init_args()["dim"] == 3
     query = clouds(4, seed=5)
-    np.testing.assert_array_equal(
-        other.retrieve(query).points[0], filled.retrieve(query).points[0]
-    )
+    np.testing.assert_array_equal(other.retrieve(query).points[0], filled.retrieve(query).points[0])
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")

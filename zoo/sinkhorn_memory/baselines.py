@@ -94,5 +94,3 @@ def moments(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 def _power(matrix: Tensor, exponent: float) -> Tensor:
     values, vectors = torch.linalg.eigh(matrix)
     return (vectors * values.clamp_min(RIDGE).pow(exponent)[..., None, :]) @ vectors.mT
-
-

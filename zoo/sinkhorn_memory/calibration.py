@@ -43,7 +43,12 @@ def median_cost(points: Tensor, weights: Tensor) -> float:
 
 
 def recovered(
-    points: Tensor, weights: Tensor, start: Tensor, prob: Tensor, patterns: Patterns, target: Tensor,
+    points: Tensor,
+    weights: Tensor,
+    start: Tensor,
+    prob: Tensor,
+    patterns: Patterns,
+    target: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """Divergence of retrieved measures from their targets, and whether they count as recovered.

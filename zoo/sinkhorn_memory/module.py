@@ -247,9 +247,7 @@ class SinkhornMemory(ZooModule):
         self._prepared = None
         if not self.learn:
             count, support, dim = self.memory.points.shape
-            self.hparams.update(
-                n_patterns=count or None, support=support or None, dim=dim or None
-            )
+            self.hparams.update(n_patterns=count or None, support=support or None, dim=dim or None)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

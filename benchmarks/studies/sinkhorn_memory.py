@@ -167,8 +167,8 @@ def theory(seeds: Sequence[int]) -> list[str]:
     radius = lost.min().item() if len(lost) else start.max().item()
     share = (start < radius).float().mean().item()
     lines.append(
-        f"(a) separation Delta {min(separations):.3f} to {max(separations):.3f}; every query with S "
-        f"< {radius:.3f} keeps its pattern ({share:.0%} of {len(start)}); beyond it "
+        f"(a) separation Delta {min(separations):.3f} to {max(separations):.3f}; every query with "
+        f"S < {radius:.3f} keeps its pattern ({share:.0%} of {len(start)}); beyond it "
         f"{right[start >= radius].float().mean():.0%} do."
     )
     lines.append(

@@ -5,8 +5,8 @@ The cost is c(x, y) = |x - y|^2 / 2 and the entropy is relative to the product o
     OT_eps(mu, nu) = min_P <P, c> + eps KL(P | a b^T)
     S_eps(mu, nu)  = OT_eps(mu, nu) - OT_eps(mu, mu) / 2 - OT_eps(nu, nu) / 2
 
-Source: J. Feydy et al., 2019, arXiv 1810.08278; the stabilised iterations are those of B. Schmitzer,
-arXiv 1610.06519: potentials are updated exactly in the log domain once a round, and within it by
+Source: J. Feydy et al., 2019, arXiv 1810.08278; the stabilised iterations are those of
+B. Schmitzer, arXiv 1610.06519: potentials are updated exactly in the log domain once a round, and within it by
 products of matrices with vectors of scalings, which spares most of the exponentials. These are
 over-relaxed, after A. Thibault et al., arXiv 1711.01851: about five times fewer are needed.
 
@@ -103,7 +103,7 @@ def sinkhorn_potentials(
         a: Weights, rows sum to 1. Shape: (B, n).
         b: Weights, rows sum to 1. Shape: (B, m).
         eps: > 0, in units of the cost.
-        g: To start from; ``None`` for a cold start, in which eps falls by 0.7 from the largest cost.
+        g: To start from; ``None`` for a cold start: eps falls by 0.7 from the largest cost.
         max_iters: At the last eps; each problem stops at ``tol``.
         tol: L1 error of the column sums.
     """

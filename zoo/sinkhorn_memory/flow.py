@@ -202,7 +202,7 @@ class _Flow:
 
     def __init__(self, x: Tensor, a: Tensor, patterns: Patterns, dynamics: Dynamics) -> None:
         self.patterns, self.dynamics = patterns, dynamics
-        (q, n, _), (k, m) = x.shape, patterns.weights.shape
+        q, (k, m) = len(x), patterns.weights.shape
         self.real = a > 0
         self.active = torch.ones(q, k, dtype=torch.bool, device=x.device)
         # The energy does not round to better than this.

@@ -126,7 +126,7 @@ class Memory(nn.Module):
 
 
 def encode(labels: Any) -> Tensor:
-    """Labels as UTF-8 bytes, padded with zeros, since a checkpoint holds tensors. (K, 64), uint8."""
+    """Labels as UTF-8 bytes, padded with zeros: a checkpoint holds tensors. (K, 64), uint8."""
     rows = [list(label.encode().ljust(MAX_LABEL, b"\0")) for label in labels]
     return torch.tensor(rows, dtype=torch.uint8).view(len(rows), MAX_LABEL)
 

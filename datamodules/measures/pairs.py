@@ -25,8 +25,8 @@ class PointCloudPairsDataModule(MeasuresDataModule):
 
     Args:
         root: A folder with ``stored/*.npz`` and ``queries/*.npz``; ``None`` for the generator.
-            Every fifth query is for validation. A query's ``id`` is that of the stored cloud; without an
-            id, the file's name counts.
+            Every fifth query is for validation. A query's ``id`` is that of the stored cloud;
+            without an id, the file's name counts.
         patterns: K, clouds to store.
         points: m, of each.
         dim: d.

@@ -42,8 +42,9 @@ SETTINGS = (
     (64, 16, 2, 1.0),
 )
 DIMS, COUNTS = (2, 4, 8, 16), (16, 64, 256, 1024)
+SEP = 1.0  # of the capacity study: centres as near as the clouds are wide
 QUERIES = 24  # of each cell of the capacity study
-MILD = Damage(noise=0.2, shift=0.1, drop=0.0, reweigh=False)
+HARSH = Damage(noise=0.4, shift=0.3, drop=0.0, reweigh=False)
 LEVELS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of the damage, relative to DAMAGE
 
 
@@ -137,7 +138,7 @@ def capacity(seeds: Sequence[int]) -> list[str]:
 
 def _success(count: int, dim: int, seed: int) -> float:
     """Of 24 queries: right label, and at most a tenth of the divergence left."""
-    x, a, y, b = library(count, 8, dim, 2.0, seed, MILD, min(QUERIES, count))
+    x, a, y, b = library(count, 8, dim, SEP, seed, HARSH, min(QUERIES, count))
     patterns = Patterns.prepare(y, b, FLOW.eps)
     found = shk_retrieve(x, a, patterns, replace(FLOW, max_steps=25))
     right = found.pattern_prob.argmax(1) == torch.arange(len(x))

@@ -8,7 +8,7 @@ The cost is c(x, y) = |x - y|^2 / 2 and the entropy is relative to the product o
 Source: J. Feydy et al., 2019, arXiv 1810.08278; the stabilised iterations are those of
 B. Schmitzer, arXiv 1610.06519: potentials are updated exactly in the log domain once a round, and
 within it by products of matrices with vectors of scalings, which spares most of the exponentials.
-These are over-relaxed, after A. Thibault et al., arXiv 1711.01851: about five times fewer are needed.
+These are over-relaxed, after A. Thibault et al., arXiv 1711.01851: five times fewer are needed.
 
 Weights may be 0 (padding): such a point moves nothing and is moved by nothing.
 """

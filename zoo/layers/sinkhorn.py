@@ -262,7 +262,7 @@ def sinkhorn_divergence(
 
 
 def _self(x: Tensor, a: Tensor, eps: float, max_iters: int, tol: float) -> Tensor:
-    lead = torch.broadcast_shapes(x.shape[:-2], a.shape[:-1])
+    lead = torch.Size(torch.broadcast_shapes(x.shape[:-2], a.shape[:-1]))  # type: ignore[no-untyped-call]
     cost = cost_matrix(x, x).expand(*lead, -1, -1).reshape(-1, x.shape[-2], x.shape[-2])
     a = a.expand(*lead, -1).reshape(len(cost), -1)
     with torch.no_grad():

@@ -93,4 +93,5 @@ def moments(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 
 def _power(matrix: Tensor, exponent: float) -> Tensor:
     values, vectors = torch.linalg.eigh(matrix)
-    return (vectors * values.clamp_min(RIDGE).pow(exponent)[..., None, :]) @ vectors.mT
+    power: Tensor = (vectors * values.clamp_min(RIDGE).pow(exponent)[..., None, :]) @ vectors.mT
+    return power

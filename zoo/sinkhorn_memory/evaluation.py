@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from zoo.errors import missing_extra
 from zoo.layers.sinkhorn import sinkhorn_divergence
@@ -46,7 +46,7 @@ class Evaluation:
         if rivals:
             names += [f"{m}_{r}" for r in RIVALS for m in ("s_end", *self.judged)]
             names += ["w2", "w2_euclid"]
-        metrics = {name: MeanMetric() for name in names}
+        metrics: dict[str, Metric | MetricCollection] = {name: MeanMetric() for name in names}
         return MetricCollection(metrics, prefix=prefix, compute_groups=False)
 
     def update(

@@ -11,28 +11,28 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.sinkhorn_memory.flow import Retrieval
-
 Array = NDArray[Any]
 PANELS = 4
 AREA = 900.0  # square points of all markers of a cloud
 
 
-def flow_panels(batch: Mapping[str, Any], found: Retrieval, labels: Sequence[str]) -> Figure:
+def flow_panels(
+    batch: Mapping[str, Any], found: Mapping[str, Tensor], labels: Sequence[str]
+) -> Figure:
     """The first queries: open where they came, filled where they ended, crosses for the truth.
 
     Args:
         batch: As of the data module: ``points``, ``weights``, ``target_points``,
             ``target_weights`` and ``label``.
-        found: What they flowed to, in the user's unit.
+        found: Points, weights and pattern_prob of what they flowed to, in the user's unit.
         labels: Of the patterns.
     """
-    count = min(PANELS, len(found.points))
+    count = min(PANELS, len(found["points"]))
     figure = Figure(figsize=(4 * count, 4.4), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     for row, axis in enumerate(axes):
-        start, end = _numpy(batch["points"][row]), _numpy(found.points[row])
-        before, after = _numpy(batch["weights"][row]), _numpy(found.weights[row])
+        start, end = _numpy(batch["points"][row]), _numpy(found["points"][row])
+        before, after = _numpy(batch["weights"][row]), _numpy(found["weights"][row])
         real = before > 0
         start, end, before, after = start[real], end[real], before[real], after[real]
         for a, b in zip(start, end, strict=True):
@@ -41,8 +41,8 @@ def flow_panels(batch: Mapping[str, Any], found: Retrieval, labels: Sequence[str
         _dots(axis, truth, mass, marker="x", color="tab:orange", linewidths=1.5, label="stored")
         _dots(axis, start, before, facecolors="none", edgecolors="tab:blue", label="query")
         _dots(axis, end, after, color="tab:blue", alpha=0.8, linewidths=0, label="end")
-        best = int(found.pattern_prob[row].argmax())
-        prob = float(found.pattern_prob[row, best])
+        best = int(found["pattern_prob"][row].argmax())
+        prob = float(found["pattern_prob"][row, best])
         axis.set_title(f"'{batch['label'][row]}' retrieved as '{labels[best]}' (p = {prob:.2f})")
         axis.set_aspect("equal", adjustable="datalim")
         axis.set_xlabel("coordinate 1")
@@ -51,7 +51,7 @@ def flow_panels(batch: Mapping[str, Any], found: Retrieval, labels: Sequence[str
     return figure
 
 
-def energy_curves(energy: Array, steps: Array) -> Figure:
+def energy_curves(energy: Tensor, steps: Tensor) -> Figure:
     """Energy above its end over the steps of each query, on a logarithmic scale.
 
     Args:
@@ -60,7 +60,7 @@ def energy_curves(energy: Array, steps: Array) -> Figure:
     """
     figure = Figure(figsize=(5, 3.6), layout="constrained")
     axis = figure.subplots()
-    for trace, last in zip(energy, steps, strict=True):
+    for trace, last in zip(_numpy(energy), steps.tolist(), strict=True):
         above = trace[:last] - trace[last]
         axis.plot(np.arange(last), np.maximum(above, 1e-8), lw=0.8, alpha=0.6)
     axis.set(yscale="log", xlabel="step", ylabel="energy above that of the end")

@@ -174,7 +174,7 @@ def shk_retrieve(
     with torch.autocast(points.device.type, enabled=False):
         parts = [
             _Flow(x, a, patterns, dynamics).run()
-            for x, a in zip(points.split(size), weights.split(size), strict=True)
+            for x, a in zip(torch.split(points, size), torch.split(weights, size), strict=True)
         ]
     return Retrieval(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 

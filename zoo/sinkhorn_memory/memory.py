@@ -122,7 +122,7 @@ class Memory(nn.Module):
             saved, own = state_dict.get(prefix + name), getattr(self, name)
             if isinstance(saved, Tensor) and saved.ndim == own.ndim and saved.shape != own.shape:
                 setattr(self, name, torch.empty_like(saved, device=own.device))
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def encode(labels: Any) -> Tensor:

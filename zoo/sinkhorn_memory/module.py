@@ -351,25 +351,25 @@ class SinkhornMemory(ZooModule):
 
     # -- evaluation --------------------------------------------------------------------------
 
-    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> Retrieval | None:
+    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Tensor] | None:
         """Retrieves, and compares with the clean measure; before anything is stored, nothing."""
         if self.trainer.sanity_checking and not self.memory.filled:
             return None
-        found = self(batch["points"], batch["weights"], batch["mask"])
+        found: Retrieval = self(batch["points"], batch["weights"], batch["mask"])
         self.evaluation.update(self.val_metrics, self, batch, found)
-        return found
+        return found._asdict()
 
     def on_validation_epoch_end(self) -> None:
         """Logs, unless there was nothing to measure."""
         if not (self.trainer.sanity_checking and not self.memory.filled):
             super().on_validation_epoch_end()
 
-    def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> Retrieval:
+    def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Tensor]:
         """The same with exact W2, ablations and baselines on the same queries."""
-        found = self(batch["points"], batch["weights"], batch["mask"])
+        found: Retrieval = self(batch["points"], batch["weights"], batch["mask"])
         self.evaluation.update(self.test_metrics, self, batch, found)
         self.evaluation.compare(self.test_metrics, self, batch, found)
-        return found
+        return found._asdict()
 
     # -- use ---------------------------------------------------------------------------------
 
@@ -458,7 +458,7 @@ class SinkhornMemory(ZooModule):
             if key != "name"
         }
         with atomic_path(path) as temporary:
-            np.savez(temporary, **arrays)
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
         return [path]
 
     def example_inputs(self) -> dict[str, Tensor]:
@@ -468,7 +468,9 @@ class SinkhornMemory(ZooModule):
         weights = self.memory.weights.detach()[:2].clone()
         return {"points": points + 0.2 * self.memory.scale * wave, "weights": weights}
 
-    def figures(self, batch: Mapping[str, Any], outputs: Retrieval | None) -> dict[str, Figure]:
+    def figures(
+        self, batch: Mapping[str, Any], outputs: Mapping[str, Tensor] | None
+    ) -> dict[str, Figure]:
         """Queries on their way, and their energies."""
         if outputs is None:
             return {}
@@ -476,7 +478,7 @@ class SinkhornMemory(ZooModule):
 
         return {
             "flow": flow_panels(batch, outputs, self.labels),
-            "energy": energy_curves(outputs.energy.cpu().numpy(), outputs.steps.cpu().numpy()),
+            "energy": energy_curves(outputs["energy"], outputs["steps"]),
         }
 
 

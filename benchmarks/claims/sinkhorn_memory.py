@@ -2,8 +2,8 @@
 
 The abstract claims a memory for weighted point clouds whose flow retrieves stored measures. All
 competitors answer the same test queries of one run. How the memory's capacity grows, what the
-theory says, and where it fails is measured by ``python -m benchmarks.studies.sinkhorn_memory``. The study
-is ``python -m benchmarks claims sinkhorn_memory --seeds 0``: figures are means over five libraries.
+theory says, and where it fails is measured by ``python -m benchmarks.studies.sinkhorn_memory``.
+The study is ``python -m benchmarks claims sinkhorn_memory --seeds 0``: means over five libraries.
 """
 
 from benchmarks.runner import Arm, Check, Claim, Column, Figures

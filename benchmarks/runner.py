@@ -352,13 +352,7 @@ def table(figures: Figures) -> str:
     rows = [[*head, "train (s)", "peak (MiB)"]]
     unmeasured = []
     for arm in claim.arms:
-        found = [
-            # What the arm whose runs these are has measured of itself is not this arm's.
-            []
-            if arm.of and column.metrics
-            else list(figures.by_seed(arm.name, column.evaluation, column.metrics).values())
-            for column in columns.values()
-        ]
+        found = [_values(figures, arm, column) for column in columns.values()]
         count = max(map(len, found))
         if not count:
             unmeasured.append(arm.name)
@@ -381,6 +375,21 @@ def table(figures: Figures) -> str:
     return (
         "\n".join([*lines, "", f"`{command}`, {last}, {hardware}.{left}", *_tried(figures)]) + "\n"
     )
+
+
+def _values(figures: Figures, arm: Arm, column: Column) -> list[float]:
+    """The figures of all seeds in a column; none if it is not measured for such an arm.
+
+    What the arm whose runs these are has measured of itself is not a baseline's. But one whose
+    metric is the claim's with something appended, as ``test_rmse_bicubic``, may have others so.
+    """
+    metrics = column.metrics
+    if arm.of and metrics:
+        suffix = (arm.metric or "").removeprefix(figures.claim.metric)
+        if suffix == arm.metric:
+            return []
+        metrics = [f"{name}{suffix}" for name in metrics]
+    return list(figures.by_seed(arm.name, column.evaluation, metrics).values())
 
 
 def _tried(figures: Figures) -> list[str]:

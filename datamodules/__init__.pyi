@@ -9,5 +9,8 @@ from .edit_pairs import EditPairsDataModule as EditPairsDataModule
 from .focal_stack import FocalStackDataModule as FocalStackDataModule
 from .guided_depth import GuidedDepthDataModule as GuidedDepthDataModule
 from .hdr import HDRDataModule as HDRDataModule
+from .measures import DigitMeasuresDataModule as DigitMeasuresDataModule
+from .measures import ModelNetCloudsDataModule as ModelNetCloudsDataModule
+from .measures import PointCloudPairsDataModule as PointCloudPairsDataModule
 from .multimodal_fas import MultimodalFASDataModule as MultimodalFASDataModule
 from .token_shards import TokenShardsDataModule as TokenShardsDataModule

@@ -80,7 +80,8 @@ class NamedImages(Dataset[dict[str, Any]]):
 
 
 @cache
-def _table() -> NDArray[np.uint8]:
+def digit_table() -> NDArray[np.uint8]:
+    """Rows of 64 grey values and the digit. Shape: (1797, 65)."""
     path = Path(str(files("zoo.datamodules"))) / "samples/digits/digits.csv.gz"
     with gzip.open(path, "rt", encoding="ascii") as file:
         return np.loadtxt(file, delimiter=",", dtype=np.uint8)
@@ -116,12 +117,12 @@ class DigitsDataModule(ZooDataModule):
         """Returns the dataset of ``split``."""
         if split == "predict":
             return NamedImages(self.input_files(SUFFIXES), 1, SIZE)
-        order = np.random.default_rng(self.seed).permutation(len(_table()))
+        order = np.random.default_rng(self.seed).permutation(len(digit_table()))
         start, end = {
             "train": (0, TRAIN),
             "val": (TRAIN, TRAIN + VAL),
             "test": (TRAIN + VAL, len(order)),
         }[split]
-        rows = _table()[order[start:end]]
+        rows = digit_table()[order[start:end]]
         images = rows[:, :-1].reshape(-1, 1, SIZE, SIZE)
         return LabelledImages(images, rows[:, -1], LEVELS)

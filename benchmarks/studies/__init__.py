@@ -1,0 +1,1 @@
+"""Measurements of single methods that are no comparison of trained arms."""

@@ -49,8 +49,8 @@ class AuctionGamesDataModule(ZooDataModule):
     - ``values`` (B, n), ``bids`` (B, m), ``prior`` (B, N, n), float32, and ``values64``,
       ``bids64``, ``prior64``, the same in float64; ``mask`` (B, n, m), bool.
     - ``payment``: 0 first price, 1 all-pay, 2 second price. Shape: (B,), long.
-    - ``equilibrium``: bids of the continuous game; NaN where unknown. Shape: (B, n), float64.
-    - ``sizes``: bidders, types and bids without padding. Shape: (B, 3). ``alpha``: of a power; NaN
+    - ``equilibrium``: bids of the continuous game; -1 where unknown. Shape: (B, n), float64.
+    - ``sizes``: bidders, types and bids without padding. Shape: (B, 3). ``alpha``: of a power; 0
       for others. ``index``, long, and ``name``, str.
 
     Training and validation games have mixtures of one to three beta distributions as priors. The
@@ -108,6 +108,8 @@ class AuctionGamesDataModule(ZooDataModule):
         Raises:
             ZooError: If a file is missing or broken.
         """
+        if self.root is not None and not self.root.is_dir():
+            raise ZooError(f"{self.root} is no folder: expected one with games.")
         if split in self.counts:
             shape = self.bidders, max(self.sizes), max(self.sizes)
             first = FIRST[split]
@@ -116,8 +118,6 @@ class AuctionGamesDataModule(ZooDataModule):
         if split == "predict":
             games = [read_game(path) for path in self._paths()]
         elif self.root is not None:
-            if not self.root.is_dir():
-                raise ZooError(f"{self.root} is no folder: expected one with games.")
             games = [read_game(p) for p in sorted(self.root.iterdir()) if p.is_dir()]
         else:
             games = self._literature()
@@ -183,8 +183,8 @@ def sample(game: AuctionGame, shape: tuple[int, int, int], index: int) -> Sample
     mask = np.pad(game.mask, ((0, shape[1] - n), (0, shape[2] - m)))
     mask[n:, 0] = True  # a padded type bids the lowest, with chance 0
     found = game.equilibrium()
-    target = np.full(shape[1], np.nan)
-    target[:n] = np.nan if found is None else found
+    target = np.full(shape[1], -1.0)
+    target[:n] = -1 if found is None else found
     doubles = {"values": values, "bids": bids, "prior": prior}
     return {
         **{key: torch.from_numpy(x).float() for key, x in doubles.items()},
@@ -193,7 +193,7 @@ def sample(game: AuctionGame, shape: tuple[int, int, int], index: int) -> Sample
         "payment": torch.tensor(PAYMENTS.index(game.payment)),
         "equilibrium": torch.from_numpy(target),
         "sizes": torch.tensor([bidders, n, m]),
-        "alpha": torch.tensor(np.nan if game.alpha is None else game.alpha, dtype=torch.float64),
+        "alpha": torch.tensor(game.alpha or 0.0, dtype=torch.float64),
         "index": torch.tensor(index),
         "name": game.name,
     }

@@ -62,7 +62,7 @@ class BayesAuction(ZooModule):
     monitor: ClassVar[tuple[str, str]] = ("val_network_loss", "min")
     optimizer_config: Mapping[str, Any] = {
         "class_path": "torch.optim.Adam",
-        "init_args": {"lr": 1e-3},
+        "init_args": {"lr": 1e-2},
     }
 
     def __init__(
@@ -141,7 +141,6 @@ class BayesAuction(ZooModule):
             gap = utility_loss(games, strategy.detach()).mean()
         # The level of utility says nothing of equilibrium; what a best response gains does.
         self.log("train_loss", gap, prog_bar=True, batch_size=len(u))
-        self.log("train_utility", -loss.detach(), batch_size=len(u))
         return loss
 
     # -- evaluation --------------------------------------------------------------------------
@@ -360,7 +359,7 @@ def games_of(batch: Mapping[str, Any]) -> Games:
 def tensors_of(game: AuctionGame) -> dict[str, Tensor]:
     """A batch of one game."""
     target = game.equilibrium()
-    known = np.full(len(game.values), np.nan) if target is None else target
+    known = np.full(len(game.values), -1.0) if target is None else target
     return {
         "values": torch.from_numpy(game.values)[None].float(),
         "bids": torch.from_numpy(game.bids)[None].float(),
@@ -389,7 +388,7 @@ def split(batch: Mapping[str, Any]) -> list[AuctionGame]:
                 names[int(batch["payment"][i])],
                 overbid,
                 name,
-                None if np.isnan(alpha) else alpha,
+                alpha or None,
             )
         )
     return found
@@ -400,12 +399,11 @@ def distance(batch: Mapping[str, Any], strategy: Tensor) -> Tensor:
 
     NaN where the equilibrium is not known. Shape: (G, N, n, m) to (G,).
     """
-    target = batch["equilibrium"].to(strategy)[:, None, :, None]
-    gap = (batch["bids"].to(strategy)[:, None, None] - target).square()
+    target = batch["equilibrium"].to(strategy)  # -1 where it is not known
+    gap = (batch["bids"].to(strategy)[:, None, None] - target[:, None, :, None]).square()
     prior = batch["prior"].to(strategy)
-    per_type = (strategy * gap).sum(-1)
-    unknown = (per_type.isnan() & (prior > 0)).flatten(1).any(1)
-    found = (prior * per_type.nan_to_num(0)).sum(-1).amax(-1).sqrt()
+    unknown = ((target < 0)[:, None] & (prior > 0)).flatten(1).any(1)
+    found = (prior * (strategy * gap).sum(-1)).sum(-1).amax(-1).sqrt()
     return found.masked_fill(unknown, torch.nan)
 
 

@@ -14,9 +14,9 @@ Notation, two bidders, states s = (type i, bid a):
                      M_i(a -> d) <= y_i(a, d) and sum_a y_i(a, d) = 0.
 
 y = 0 gives BCE; summed over a, BSCCE gives BCCE; so BCE <= BSCCE <= BCCE. sigma of types and bids
-is a relaxation of distributions over whole strategies, of polynomial size; time averages of play lie in
-it, so bounds hold. The semicoarse class and its program are our derivation from arXiv 2502.20466;
-BCCE as in arXiv 2401.01185. All rows are built from index arrays.
+is a relaxation of distributions over whole strategies, of polynomial size; time averages of play
+lie in it, so bounds hold. The semicoarse class and its program are our derivation from arXiv
+2502.20466; BCCE as in arXiv 2401.01185. All rows are built from index arrays.
 """
 
 from __future__ import annotations

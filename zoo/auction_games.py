@@ -226,7 +226,7 @@ class AuctionGame:
         values = invert_bids(np.array(bids), bidders)
         return cls.first_price(values.tolist(), n_types, n_bids, bidders)
 
-    def equilibrium(self, bidder: int = 0) -> Array | None:
+    def equilibrium(self) -> Array | None:
         """Bids of the continuous game's equilibrium at the values, where it is known. Shape: (n,).
 
         First price: v - int_0^v F^(N-1) / F(v)^(N-1); all-pay: int_0^v x dF^(N-1); second price: v.
@@ -238,21 +238,20 @@ class AuctionGame:
             return None
         rivals, v = len(self.prior) - 1, self.values
         if self.alpha is not None and self.payment == "first":
-            return v * self.alpha * rivals / (self.alpha * rivals + 1)
+            return np.asarray(v * (self.alpha * rivals / (self.alpha * rivals + 1)))
         fine = np.linspace(0, v[-1], GRID)
         power = self.cdf(fine) ** rivals
         steps = np.diff(fine)
         area = np.r_[0, np.cumsum(steps * (power[1:] + power[:-1]) / 2)]
         at = np.interp(v, fine, area)
         here = np.interp(v, fine, power)
-        if self.payment == "first":
-            return v - at / np.maximum(here, 1e-12)
-        return v * here - at
+        first_price: Array = v - at / np.maximum(here, 1e-12)
+        return first_price if self.payment == "first" else v * here - at
 
     def cdf(self, x: Array) -> Array:
         """F of the first bidder, between the values linear unless it is a power."""
         if self.alpha is not None:
-            return np.clip(x / self.values[-1], 0, 1) ** self.alpha
+            return np.asarray(np.clip(x / self.values[-1], 0, 1) ** self.alpha)
         return np.interp(x, np.r_[0, self.values], np.r_[0, np.cumsum(self.prior[0])])
 
 
@@ -268,7 +267,8 @@ def invert_bids(bids: Array, bidders: int) -> Array:
     ordered = np.sort(bids)
     share = np.searchsorted(ordered, bids, side="right") / len(bids)
     density = gaussian_kde(bids, "silverman")(bids)
-    return bids + share / ((bidders - 1) * np.maximum(density, 1e-9))
+    values: Array = bids + share / ((bidders - 1) * np.maximum(density, 1e-9))
+    return values
 
 
 def read_game(path: str | Path) -> AuctionGame:

@@ -124,9 +124,10 @@ class AuctionGamesDataModule(ZooDataModule):
         if not games:
             raise ZooError(f"{self.root} has no folders with games.")
         sizes = [(*g.prior.shape, len(g.bids)) for g in games]
-        shape = tuple(max(size[i] for size in sizes) for i in range(3))
+        most = [max(size[i] for size in sizes) for i in range(3)]
+        shape = most[0], most[1], most[2]
         first = FIRST.get(split, 3_000_000)
-        return GameList([lambda g=g: g for g in games], shape, first)  # type: ignore[misc, arg-type]
+        return GameList([lambda g=g: g for g in games], shape, first)  # type: ignore[misc]
 
     def _random(self, number: int) -> AuctionGame:
         rng = np.random.default_rng([self.seed, number])
@@ -135,7 +136,7 @@ class AuctionGamesDataModule(ZooDataModule):
 
         def cdf(x: np.ndarray) -> np.ndarray:
             parts = [w * beta.cdf(x, *ab) for w, ab in zip(weights, shapes, strict=True)]
-            return np.sum(parts, axis=0)
+            return np.asarray(np.sum(parts, axis=0))
 
         n = self.sizes[int(rng.integers(len(self.sizes)))]
         name = f"random{number}_n{n}"

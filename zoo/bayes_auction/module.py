@@ -136,7 +136,7 @@ class BayesAuction(ZooModule):
         strategy = self.network(games)
         u = payoffs(games, strategy.detach())
         value = (strategy * u).sum(-1)  # (G, N, n)
-        loss = -(games.prior.to(value) * value).sum(dim=(1, 2)).mean()
+        loss: Tensor = -(games.prior.to(value) * value).sum(dim=(1, 2)).mean()
         with torch.no_grad():
             gap = utility_loss(games, strategy.detach()).mean()
         # The level of utility says nothing of equilibrium; what a best response gains does.
@@ -404,7 +404,7 @@ def distance(batch: Mapping[str, Any], strategy: Tensor) -> Tensor:
     prior = batch["prior"].to(strategy)
     unknown = ((target < 0)[:, None] & (prior > 0)).flatten(1).any(1)
     found = (prior * (strategy * gap).sum(-1)).sum(-1).amax(-1).sqrt()
-    return found.masked_fill(unknown, torch.nan)
+    return torch.where(unknown, torch.nan, found)
 
 
 def _welfare(games: Games, strategy: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ class BidNetwork(nn.Module):
         """Strategies. Shape: G games to (G, N, n, m), float32; rows sum to 1."""
         logits = self.layers(features(games))[..., 0]
         masked = logits.float().masked_fill(~games.mask[:, None], -torch.inf)
-        return masked.softmax(-1)
+        out: Tensor = masked.softmax(-1)
+        return out
 
 
 def features(games: Games) -> Tensor:

@@ -245,8 +245,8 @@ class AuctionGame:
         area = np.r_[0, np.cumsum(steps * (power[1:] + power[:-1]) / 2)]
         at = np.interp(v, fine, area)
         here = np.interp(v, fine, power)
-        first_price: Array = v - at / np.maximum(here, 1e-12)
-        return first_price if self.payment == "first" else v * here - at
+        bids: Array = v - at / np.maximum(here, 1e-12) if self.payment == "first" else v * here - at
+        return bids
 
     def cdf(self, x: Array) -> Array:
         """F of the first bidder, between the values linear unless it is a power."""

@@ -31,8 +31,8 @@ class Run:
     Attributes:
         strategy: Of the last step. Shape: (G, N, n, m).
         average: Mean over the steps. Shape: (G, N, n, m).
-        swaps: M over the number of steps: what each bid would have gained as each other one.
-            float64. Shape: (G, N, n, m, m).
+        swaps: M over the number of steps: what each bid would have gained as each other one, if it
+            was asked for. float64. Shape: (G, N, n, m, m).
         joint: Mean over the steps of S_1 x S_2, if it was asked for. float64. Shape:
             (G, n, m, n, m).
         steps: Of the learners.
@@ -40,7 +40,7 @@ class Run:
 
     strategy: Tensor
     average: Tensor
-    swaps: Tensor
+    swaps: Tensor | None
     joint: Tensor | None
     steps: int
 
@@ -92,6 +92,7 @@ def learn(
     eta0: float = 1.0,
     schedule: str = "sqrt",
     gradient: str = "interim",
+    regrets: bool = True,
     joint: bool = False,
     tolerance: float | None = None,
     generator: torch.Generator | None = None,
@@ -107,6 +108,7 @@ def learn(
         eta0: First step.
         schedule: "sqrt", eta0 / sqrt(t), or "constant".
         gradient: "interim" or "ex_ante".
+        regrets: Keep what regrets are computed of.
         joint: Keep the mean joint distribution; two bidders only.
         tolerance: Stop once no bidder of any game gains more by a best response.
         generator: Of "reinforce".
@@ -114,7 +116,8 @@ def learn(
     mask = games.mask[:, None]
     state = _Learner(start, mask, algo, eta0, schedule)
     total = torch.zeros_like(start)
-    swaps = start.new_zeros(*start.shape, start.shape[-1], dtype=torch.float64)
+    # sum_t S_t(a) U_t(d): M(a -> d) is that less its own diagonal.
+    products = start.new_zeros(*start.shape, start.shape[-1] if regrets else 0).double()
     both = None
     if joint:
         both = start.new_zeros(len(start), *start.shape[2:], *start.shape[2:], dtype=torch.float64)
@@ -125,7 +128,8 @@ def learn(
         u = payoffs(games, s)
         total += s
         x, value = s.double(), u.double()
-        swaps += x[..., :, None] * (value[..., None, :] - value[..., :, None])
+        if regrets:
+            products.addcmul_(x[..., :, None], value[..., None, :])
         if both is not None:
             both += torch.einsum("gia,gjc->giajc", x[:, 0], x[:, 1])
         done = step
@@ -134,11 +138,14 @@ def learn(
             continue
         if float(utility_loss(games, state.strategy).amax()) < tolerance:
             break
-    allowed = (mask[..., :, None] & mask[..., None, :]).double()
+    swaps = None
+    if regrets:
+        swaps = products - products.diagonal(dim1=-2, dim2=-1)[..., None]
+        swaps = swaps.masked_fill(~(mask[..., :, None] & mask[..., None, :]), 0) / done
     return Run(
         state.strategy,
         total / done,
-        swaps * allowed / done,
+        swaps,
         None if both is None else both / done,
         done,
     )

@@ -149,7 +149,7 @@ class BayesAuction(ZooModule):
         """The network's own loss, and that of learners that begin at it."""
         games = games_of(batch)
         start = self.network(games)
-        run = self._learn(games.double(), start.double())
+        run = self._learn(games.double(), start.double(), regrets=False)
         self._update(self.val_metrics, "network_loss", utility_loss(games, start))
         self._update(self.val_metrics, "utility_loss", utility_loss(games.double(), run.strategy))
         self._update(self.val_metrics, "w2", distance(batch, run.strategy))
@@ -176,6 +176,7 @@ class BayesAuction(ZooModule):
         far = distance(repeated, run.strategy).view(-1, self.starts)
         self._update(self.test_metrics, "w2", far.mean(1))
         self._update(self.test_metrics, "w2_worst", far.amax(1))
+        assert run.swaps is not None
         self._update(self.test_metrics, "external_regret", external_regret(run.swaps, many.prior))
         self._update(self.test_metrics, "swap_regret", swap_regret(run.swaps, many.prior))
         few = (torch.arange(len(loss))[:, None] * self.starts + torch.arange(REGRET_STARTS)).ravel()
@@ -222,11 +223,10 @@ class BayesAuction(ZooModule):
         self._rows = []
         super().on_test_epoch_end()
 
-    def _learn(self, games: Games, start: Tensor) -> Run:
+    def _learn(self, games: Games, start: Tensor, regrets: bool = True) -> Run:
+        options = self.algo, self.eta0, self.schedule, self.gradient
         with torch.inference_mode():
-            return learn(
-                games, start, self.steps, self.algo, self.eta0, self.schedule, self.gradient
-            )
+            return learn(games, start, self.steps, *options, regrets=regrets)
 
     def _update(self, metrics: MetricCollection, name: str, values: Tensor) -> None:
         prefix = "val_" if metrics is self.val_metrics else "test_"
@@ -265,6 +265,7 @@ class BayesAuction(ZooModule):
                 self.gradient,
                 tolerance=tolerance,
             )
+            assert run.swaps is not None
             swaps, prior = run.swaps, double.prior
             strategy = run.strategy
             bids = double.bids[:, None, None]

@@ -19,6 +19,13 @@ METHOD, HEDGE, ADAM, NETWORK = (
 )
 
 
+# The network plays no part in what learners from random starts do.
+SHORT = (
+    *("--model.lp_sizes", "[]", "--trainer.max_epochs", "1"),
+    *("--trainer.check_val_every_n_epoch", "1"),
+)
+
+
 def _radius(alpha: float, n: int, concept: str) -> float:
     return measure(AuctionGame.power(alpha, n), concept, ()).radius_w2
 
@@ -63,8 +70,8 @@ CLAIM = Claim(
     metric="test_utility_loss",
     unit="of the highest value, worst game and start",
     arms=(
-        Arm(HEDGE, ("--model.algo", "hedge", "--model.lp_sizes", "[]")),
-        Arm(ADAM, ("--model.algo", "adam_logits", "--model.lp_sizes", "[]")),
+        Arm(HEDGE, ("--model.algo", "hedge", *SHORT)),
+        Arm(ADAM, ("--model.algo", "adam_logits", *SHORT)),
         Arm(NETWORK, of=METHOD, metric="test_network_loss"),
         Arm(METHOD),
     ),
@@ -86,6 +93,10 @@ CLAIM = Claim(
             "semicoarse regret of average play is at most 0.005",
             _below("test_semicoarse_regret", 0.005),
         ),
-        Check("utility loss of the last step is at most 0.003", _below("test_utility_loss", 0.003)),
+        Check(
+            "utility loss of the last step is at most 0.003 on average",
+            _below("test_utility_loss_mean", 0.003),
+        ),
+        Check("and in the worst game from the worst start", _below("test_utility_loss", 0.003)),
     ),
 )

@@ -39,20 +39,25 @@ def programs() -> None:
 def learners() -> None:
     """Projected gradient ascent on 16 types and bids."""
     game = games_of(tensors_of(AuctionGame.power(2.0, 16))).double()
-    seconds = {}
-    for count, steps in ((1, 300), (64, 100), (1024, 30)):
-        many = game.repeat(count)
-        start = random_strategies(many, list(range(count)))
-        learn(many, start, 3)
-        began = time.perf_counter()
-        learn(many, start, steps)
-        seconds[count] = (time.perf_counter() - began) / steps
-        sys.stdout.write(f"{count:5d} games: {1 / seconds[count]:8.1f} steps/s\n")
-    sys.stdout.write(f"1024 games take {seconds[1024] / seconds[1]:.1f} times as long as one\n")
+    for regrets in (False, True):
+        seconds = {}
+        for count, steps in ((1, 300), (64, 100), (1024, 30)):
+            many = game.repeat(count)
+            start = random_strategies(many, list(range(count)))
+            learn(many, start, 3, regrets=regrets)
+            began = time.perf_counter()
+            learn(many, start, steps, regrets=regrets)
+            seconds[count] = (time.perf_counter() - began) / steps
+        rates = ", ".join(f"{count} games {1 / t:.1f}" for count, t in seconds.items())
+        kind = "with" if regrets else "without"
+        sys.stdout.write(
+            f"{kind} regrets, steps/s: {rates}; 1024 games take {seconds[1024] / seconds[1]:.1f} "
+            "times as long as one\n"
+        )
 
 
 def explicit() -> None:
-    """BCCE against coarse correlated equilibrium of the normal form, which is exponential in n."""
+    """BCCE against the same over whole strategies, whose number is exponential in n."""
     for n in (2, 3):
         game = AuctionGame.power(2.0, n)
         began = time.perf_counter()
@@ -69,7 +74,7 @@ def explicit() -> None:
 
 
 def _normal_form(game: AuctionGame) -> tuple[float, int]:
-    """Largest expected bid of any coarse correlated equilibrium, over pure strategies."""
+    """Largest expected bid of any distribution over pure strategies that no type regrets."""
     pure = [np.array(s) for s in product(*(np.flatnonzero(row) for row in game.mask))]
     p, v, b = game.prior[0], game.values, game.bids
     size = len(pure)
@@ -79,9 +84,11 @@ def _normal_form(game: AuctionGame) -> tuple[float, int]:
         win = (a > c) + 0.5 * (a == c)
         u[x, y] = (p[:, None] * p * win * (v[:, None] - b[a])).sum()
         bid[x, y] = (p @ b[pure[x]] + p @ b[pure[y]]) / 2
+    number = {tuple(strategy): x for x, strategy in enumerate(pure)}
     rows = []
-    for x in range(size):  # deviations to one pure strategy always
-        rows += [(u[x][None, :] - u).ravel(), (u[x][None, :] - u).T.ravel()]
+    for i, d in zip(*np.nonzero(game.mask), strict=True):  # type i bids d, whatever it was told
+        other = [number[tuple(np.where(np.arange(len(v)) == i, d, s))] for s in pure]
+        rows += [(u[other] - u).ravel(), (u[other] - u).T.ravel()]
     found = linprog(
         -bid.ravel(), np.stack(rows), np.zeros(len(rows)), np.ones((1, size * size)), [1.0]
     )

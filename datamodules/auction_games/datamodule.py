@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import beta, truncnorm
+from scipy.special import betainc
+from scipy.stats import truncnorm
 from torch.utils.data import Dataset
 
 from zoo.auction_games import PAYMENTS, AuctionGame, read_game
@@ -135,7 +136,7 @@ class AuctionGamesDataModule(ZooDataModule):
         shapes = np.exp(rng.uniform(-0.7, 1.5, (len(weights), 2)))
 
         def cdf(x: np.ndarray) -> np.ndarray:
-            parts = [w * beta.cdf(x, *ab) for w, ab in zip(weights, shapes, strict=True)]
+            parts = [w * betainc(a, b, x) for w, (a, b) in zip(weights, shapes, strict=True)]
             return np.asarray(np.sum(parts, axis=0))
 
         n = self.sizes[int(rng.integers(len(self.sizes)))]
@@ -145,7 +146,7 @@ class AuctionGamesDataModule(ZooDataModule):
     def _literature(self) -> list[AuctionGame]:
         normal = truncnorm(-2.5, 2.5, 0.5, 0.2)
         others: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-            "beta22": lambda x: beta.cdf(x, 2, 2),
+            "beta22": lambda x: betainc(2, 2, x),
             "normal": normal.cdf,
             "twopoint": lambda x: np.where(x < 0.5, 0.02 * x, np.where(x < 1, 0.5 + 0.02 * x, 1.0)),
         }

@@ -45,16 +45,21 @@ def bid_functions(games: Sequence[AuctionGame], strategies: Tensor) -> Figure:
 def radii(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Largest distance from equilibrium by the number of types, a line for each set and prior."""
     priors = sorted({row["game"].partition("_n")[0] for row in rows})
-    figure = Figure(figsize=(3.2 * len(priors), 3), layout="constrained")
-    axes = figure.subplots(1, len(priors), squeeze=False, sharey=True)[0]
-    for axis, prior in zip(axes, priors, strict=True):
+    count, wide = len(priors), min(4, len(priors))
+    lines = (count + wide - 1) // wide
+    figure = Figure(figsize=(3.2 * wide, 2.8 * lines), layout="constrained")
+    axes = figure.subplots(lines, wide, squeeze=False, sharey=True).ravel()
+    for axis, prior in zip(axes, priors, strict=False):
         chosen = [row for row in rows if row["game"].partition("_n")[0] == prior]
         for concept in dict.fromkeys(row["concept"] for row in chosen):
             line = sorted((r["types"], r["radius_w2"]) for r in chosen if r["concept"] == concept)
             axis.plot(*zip(*line, strict=True), "o-", ms=3, label=concept)
         axis.set_title(prior, fontsize=9)
-        axis.set(xlabel="types and bids", ylim=(0, None))
+        axis.set_xlabel("types and bids")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("largest W2 distance from equilibrium")
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    axes[0].set_ylim(0, 1.05 * max(row["radius_w2"] for row in rows))
+    axes[0].set_ylabel("largest W2 distance")
     axes[0].legend(frameon=False, fontsize=8)
     return figure

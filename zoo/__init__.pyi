@@ -1,5 +1,6 @@
 # One line a method. Everything here is imported on first use.
 from .base import ZooModule as ZooModule
+from .bayes_auction import BayesAuction as BayesAuction
 from .catalog import list_methods as list_methods
 from .degbins import DegBins as DegBins
 from .delta_adapter import DeltaAdapter as DeltaAdapter

@@ -77,12 +77,15 @@ def dual_bound(program: LinearProgram, y: Array) -> float:
     return float(program.least @ y + box.sum())
 
 
-def solve_highs(program: LinearProgram, what: str = "The linear program") -> Solution:
+def solve_highs(
+    program: LinearProgram, what: str = "The linear program", method: str = "highs"
+) -> Solution:
     """The optimum by HiGHS, single-threaded.
 
     Args:
         program: The linear program.
         what: How an error names it.
+        method: "highs" lets it choose, "highs-ds" is its simplex, "highs-ipm" its interior points.
 
     Raises:
         ZooError: If it is infeasible or unbounded.
@@ -97,7 +100,7 @@ def solve_highs(program: LinearProgram, what: str = "The linear program") -> Sol
         A_eq=program.rows[equations] if len(equations) else None,
         b_eq=program.least[equations] if len(equations) else None,
         bounds=np.stack([program.lower, program.upper], axis=1),
-        method="highs",
+        method=method,
     )
     if found.status != 0:
         raise ZooError(f"{what} has no optimum: {found.message}")

@@ -1,0 +1,3 @@
+"""Discretised auctions."""
+
+from .datamodule import AuctionGamesDataModule as AuctionGamesDataModule

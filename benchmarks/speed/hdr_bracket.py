@@ -17,6 +17,7 @@ from collections.abc import Callable
 import torch
 from diffusers import EulerDiscreteScheduler, StableVideoDiffusionPipeline
 from torch import Tensor
+from torchvision.transforms.functional import to_pil_image
 from transformers import CLIPImageProcessor
 
 from benchmarks.speed.timing import in_turns
@@ -98,9 +99,12 @@ def main() -> None:
     pipeline = pipeline_of(small)
     tiny = HDRBracket(steps=STEPS).eval().to(device)
 
+    # The pipeline resizes pictures for the image encoder, but not tensors.
+    picture = to_pil_image(image[0].cpu())
+
     def theirs() -> object:
         return pipeline(
-            image.to(pipeline.unet.dtype),
+            picture,
             height=options.size,
             width=options.size,
             num_frames=FRAMES,
@@ -111,8 +115,8 @@ def main() -> None:
             output_type="pt",
         )
 
-    def ours(model: HDRBracket, picture: Tensor) -> Callable[[], object]:
-        return lambda: model(picture.to(model.device))
+    def ours(model: HDRBracket, photo: Tensor) -> Callable[[], object]:
+        return lambda: model(photo.to(model.device))
 
     with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
         candidates: dict[str, Callable[[], object]] = {

@@ -1,0 +1,11 @@
+"""Worlds for language agents: text in, text out, and a verdict from the world's own state."""
+
+from zoo.agents.envs.base import Env as Env
+from zoo.agents.envs.base import Obs as Obs
+from zoo.agents.envs.base import State as State
+from zoo.agents.envs.base import Step as Step
+from zoo.agents.envs.base import Task as Task
+from zoo.agents.envs.base import VectorEnv as VectorEnv
+from zoo.agents.envs.base import VectorStep as VectorStep
+from zoo.agents.envs.base import check_disjoint as check_disjoint
+from zoo.agents.envs.base import split_seeds as split_seeds

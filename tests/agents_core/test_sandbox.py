@@ -107,7 +107,7 @@ def test_stdin_and_the_folder_last_from_run_to_run():
 
 
 def test_cpu_limit():
-    assert run(["python3", "-c", "while True: pass"], cpu_s=1).returncode == 128 + 24
+    assert run(["python3", "-c", "while True: pass"], cpu_s=1, timeout_s=60).returncode == 128 + 24
 
 
 def test_bad_input():

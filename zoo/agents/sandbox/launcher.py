@@ -116,12 +116,12 @@ def check(result: int, what: str) -> int:
 
 
 def prctl(option: int, value: int, extra: Any = 0) -> None:
-    """Sets an attribute of this process: prctl(2)."""
+    """Sets an attribute of this process."""
     check(libc.prctl(option, ctypes.c_ulong(value), extra, 0, 0), f"prctl({option})")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Mounts, as mount(2) has it; ``None`` is its null."""
+    """Mounts; ``None`` is the system call's null."""
     encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
     check(libc.mount(*encoded, ctypes.c_ulong(flags), data.encode()), f"mount {target}")
 

@@ -8,4 +8,7 @@ from zoo.agents.envs.base import Task as Task
 from zoo.agents.envs.base import VectorEnv as VectorEnv
 from zoo.agents.envs.base import VectorStep as VectorStep
 from zoo.agents.envs.base import check_disjoint as check_disjoint
+from zoo.agents.envs.base import draw_tasks as draw_tasks
 from zoo.agents.envs.base import split_seeds as split_seeds
+from zoo.agents.envs.household import HouseholdEnv as HouseholdEnv
+from zoo.agents.envs.household import household_tasks as household_tasks

@@ -62,10 +62,8 @@ def test_families_rooms_and_splits():
             assert 4 <= len(task.payload["receptacles"]) <= 8
             assert 2 <= len(task.payload["objects"]) <= 6
     assert splits["val"] == household_tasks("val", 60)
-    shared = [household_tasks(s, 24, rooms=[1, 2]) for s in ("train", "test")]
-    layouts = [
-        {str(t.payload["receptacles"]) for t in tasks if t.family == "pick"} for tasks in shared
-    ]
+    shared = [household_tasks(s, 40, ["pick"], rooms=[1, 2]) for s in ("train", "test")]
+    layouts = [{str(t.payload["receptacles"]) for t in tasks} for tasks in shared]
     assert layouts[0] == layouts[1]
     assert len(layouts[0]) == 2
     check_disjoint(dict(zip(("train", "test"), shared, strict=True)))

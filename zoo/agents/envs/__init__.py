@@ -12,3 +12,7 @@ from zoo.agents.envs.base import draw_tasks as draw_tasks
 from zoo.agents.envs.base import split_seeds as split_seeds
 from zoo.agents.envs.household import HouseholdEnv as HouseholdEnv
 from zoo.agents.envs.household import household_tasks as household_tasks
+from zoo.agents.envs.sokoban import SokobanEnv as SokobanEnv
+from zoo.agents.envs.sokoban import SokobanVectorEnv as SokobanVectorEnv
+from zoo.agents.envs.sokoban import boxoban_tasks as boxoban_tasks
+from zoo.agents.envs.sokoban import sokoban_tasks as sokoban_tasks

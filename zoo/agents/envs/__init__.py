@@ -12,7 +12,12 @@ from zoo.agents.envs.base import draw_tasks as draw_tasks
 from zoo.agents.envs.base import split_seeds as split_seeds
 from zoo.agents.envs.household import HouseholdEnv as HouseholdEnv
 from zoo.agents.envs.household import household_tasks as household_tasks
+from zoo.agents.envs.shop import ShopEnv as ShopEnv
+from zoo.agents.envs.shop import WebShopEnv as WebShopEnv
+from zoo.agents.envs.shop import shop_tasks as shop_tasks
 from zoo.agents.envs.sokoban import SokobanEnv as SokobanEnv
 from zoo.agents.envs.sokoban import SokobanVectorEnv as SokobanVectorEnv
 from zoo.agents.envs.sokoban import boxoban_tasks as boxoban_tasks
 from zoo.agents.envs.sokoban import sokoban_tasks as sokoban_tasks
+from zoo.agents.envs.tools import ToolEnv as ToolEnv
+from zoo.agents.envs.tools import tool_tasks as tool_tasks

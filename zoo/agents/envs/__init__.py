@@ -21,3 +21,5 @@ from zoo.agents.envs.sokoban import boxoban_tasks as boxoban_tasks
 from zoo.agents.envs.sokoban import sokoban_tasks as sokoban_tasks
 from zoo.agents.envs.tools import ToolEnv as ToolEnv
 from zoo.agents.envs.tools import tool_tasks as tool_tasks
+from zoo.agents.envs.workspace import SandboxEnv as SandboxEnv
+from zoo.agents.envs.workspace import harbor_tasks as harbor_tasks

@@ -57,8 +57,9 @@ class LocalClient(CountingClient):
                 CausalPolicy,
             )
 
-            policy = CausalPolicy(model_id=policy, tiny=None)
-        self.policy: Generator = policy
+            self.policy: Generator = CausalPolicy(model_id=policy, tiny=None)
+        else:
+            self.policy = policy
         self.batch_size = batch_size
 
     def _prompt(self, request: Request) -> list[int]:

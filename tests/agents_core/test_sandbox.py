@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -104,6 +105,25 @@ def test_stdin_and_the_folder_last_from_run_to_run():
         assert box.files() == ["a"]
         folder = box.folder
     assert not folder.exists()
+
+
+def test_boxes_run_side_by_side():
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda i: run(f"echo {i} > a; sleep 0.2; cat a").stdout, range(8))
+    assert list(found) == [f"{i}\n" for i in range(8)]
+
+
+def test_the_folder_lies_where_a_task_expects_it():
+    if "namespaces" not in best_walls().layers:
+        pytest.skip("a folder can lie elsewhere in namespaces only")
+    with Sandbox({"a": "1"}, inside="/app/data") as box:
+        assert box.run("cat /app/data/a; echo 2 > /app/data/b; pwd").stdout == "1/app/data\n"
+        assert box.files() == ["a", "b"]
+    for inside in ("/usr/app", "app", "/", "/a/../b"):
+        with pytest.raises(ZooError, match="can't lie at"):
+            Sandbox(inside=inside)
+    with pytest.raises(ZooError, match="hide the folder of this Python"):
+        Sandbox(inside="/" + sys.base_prefix.split("/")[1])
 
 
 def test_cpu_limit():

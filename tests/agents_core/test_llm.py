@@ -271,18 +271,18 @@ def problem(text="Solve it.", hint=None):
 
 
 def rate(client, messages):
-    requests = [Request(messages, seed=s) for s in range(2000)]
-    return Counter(a[0].text for a in client.chat_batch(requests))["right"] / 2000
+    requests = [Request(messages, seed=s) for s in range(1000)]
+    return Counter(a[0].text for a in client.chat_batch(requests))["right"] / 1000
 
 
 def test_simulated_agents_have_their_competence():
     profile = AgentProfile("a", {"sums": 0.3}, uptake=0.5, prompt_price=2, completion_price=10)
     client = SimulatedAgentClient(profile)
-    assert rate(client, problem()) == pytest.approx(0.3, abs=0.035)  # 3 standard errors
-    assert rate(client, problem("Carry the one.", "Carry")) == pytest.approx(0.65, abs=0.035)
-    assert rate(client, problem("Solve.", "Carry")) == pytest.approx(0.3, abs=0.035)
+    assert rate(client, problem()) == pytest.approx(0.3, abs=0.048)  # 3 standard errors
+    assert rate(client, problem("Carry the one.", "Carry")) == pytest.approx(0.65, abs=0.048)
+    assert rate(client, problem("Solve.", "Carry")) == pytest.approx(0.3, abs=0.048)
     distracted = SimulatedAgentClient(AgentProfile("b", {"sums": 0.8}, distraction=2.0))
-    assert rate(distracted, problem("word " * 500)) == pytest.approx(0.8 / 2.71828, abs=0.035)
+    assert rate(distracted, problem("word " * 500)) == pytest.approx(0.8 / 2.71828, abs=0.048)
     one = SimulatedAgentClient(profile)
     one.chat(problem())
     assert one.usage().cost == pytest.approx((3 * 2 + 1 * 10) / 1e6)

@@ -11,7 +11,6 @@ import pytest
 from zoo import ZooError
 from zoo.agents.sandbox import Limits, Sandbox, SandboxError, Walls, best_walls, run
 from zoo.agents.sandbox import walls as walls_module
-from zoo.agents.sandbox.walls import OFFERS
 
 from .sandbox_escapes import ESCAPES, attempt, maker, python
 
@@ -72,18 +71,56 @@ def test_hook_refuses_python_sockets_and_strict_refuses_the_hook(caplog, monkeyp
     assert "weak on this machine" in caplog.text
 
 
-def test_a_machine_without_namespaces_falls_back(monkeypatch):
-    """A launcher that may not unshare is what a container's filter makes of it."""
-    monkeypatch.setattr(walls_module, "OFFERS", (("namespaces", "nonsense"), *OFFERS[1:]))
-    real = Sandbox.run
+FORBID = """
+import sys
+from zoo.agents.sandbox import launcher
+rules = launcher.Filter()
+if "unshare" in sys.argv:
+    rules.refuse(launcher.CALLS["unshare"])
+if "landlock" in sys.argv:
+    rules.refuse((launcher.LANDLOCK_CREATE,) * 2)
+if "seccomp" in sys.argv:
+    rules.refuse_if((157, 167), 0, launcher.Filter.EQUAL, launcher.PR_SET_SECCOMP)  # prctl
+launcher.prctl(launcher.PR_SET_NO_NEW_PRIVS, 1)
+rules.install()
+from zoo.agents.sandbox import Limits, Sandbox, SandboxError, best_walls
+from tests.agents_core.sandbox_escapes import attempt
+print(" ".join(best_walls().layers))
+with Sandbox(limits=Limits(timeout_s=60)) as box:
+    if best_walls().network != "hook":
+        attempt(box, "socket.socket()", "socket")
+    attempt(box, "open('/etc/passwd', 'a')")
+try:
+    Sandbox(strict=True).close()
+except SandboxError:
+    print("refused")
+"""
 
-    def refused(self, *args, **kwargs):
-        if "namespaces" in self.walls.layers:
-            raise SandboxError("unshare: Operation not permitted")
-        return real(self, *args, **kwargs)
 
-    monkeypatch.setattr(Sandbox, "run", refused)
-    assert best_walls.__wrapped__().layers in (("landlock", "seccomp"), ("seccomp",), ("hook",))
+@pytest.mark.parametrize(
+    ("forbidden", "layers"),
+    [
+        (["unshare"], "landlock seccomp"),
+        (["unshare", "landlock"], "seccomp"),
+        (["unshare", "landlock", "seccomp"], "hook"),
+    ],
+    ids=["container", "old kernel", "neither"],
+)
+def test_falls_back_where_calls_are_forbidden(forbidden, layers):
+    """In a process that may not make these calls, as in a container."""
+    needs(("landlock", "seccomp"))
+    repository = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    done = subprocess.run(
+        [sys.executable, "-c", FORBID, *forbidden],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([repository, *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[0] == layers
+    strict = layers == "landlock seccomp"
+    assert ("refused" in done.stdout) != strict
+    assert ("weak on this machine" in done.stderr) != strict
 
 
 def test_results():

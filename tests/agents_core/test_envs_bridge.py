@@ -11,7 +11,7 @@ import pytest
 from zoo import ZooError
 from zoo.agents.envs import Env, HouseholdEnv, Task, household_tasks
 from zoo.agents.envs.bridge import HttpEnvBridge
-from zoo.agents.envs.household import expert_plan
+from zoo.agents.envs.household_expert import expert_plan
 
 PLAIN = """\
 import sys

@@ -19,7 +19,8 @@ from zoo.agents.envs.engines import (
     household_pddl,
     textworld_tasks,
 )
-from zoo.agents.envs.household import FAMILIES, expert_plan
+from zoo.agents.envs.household import FAMILIES
+from zoo.agents.envs.household_expert import expert_plan
 
 needs_engine = pytest.mark.usefixtures("engine")
 # TextWorld's own dependencies warn of what they do at import.

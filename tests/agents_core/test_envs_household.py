@@ -8,7 +8,8 @@ import pytest
 
 from zoo import ZooError
 from zoo.agents.envs import HouseholdEnv, Task, VectorEnv, check_disjoint, household_tasks
-from zoo.agents.envs.household import FAMILIES, expert_action, expert_plan, household_task
+from zoo.agents.envs.household import FAMILIES, household_task
+from zoo.agents.envs.household_expert import expert_action, expert_plan
 
 
 def walk(env, task, rng, steps=50):

@@ -1,10 +1,12 @@
-"""Sums over the processes of a run, which are the identity where there is one."""
+"""Sums and draws over the processes of a run, of which there may be one."""
 
 from __future__ import annotations
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from zoo.reproducible import generator, global_seed
 
 
 def world_size() -> int:
@@ -25,19 +27,6 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     return total
 
 
-def rank_generator(seed: int, step: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator that depends on seed, rank and step alone, so that a resumed run draws the same.
-
-    The three numbers are mixed by splitmix64's finaliser: neighbouring seeds share no stream.
-    """
-    mixed = seed
-    for number in (rank(), step):
-        mixed = _mix((mixed + number + 1) * 0x9E3779B97F4A7C15)
-    return torch.Generator(device).manual_seed(mixed % 2**63)
-
-
-def _mix(x: int) -> int:
-    x %= 2**64
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
-    return x ^ (x >> 31)
+def step_generator(step: int) -> torch.Generator:
+    """Of a step's draws on this process: seed, rank and step alone, so a resumed run repeats it."""
+    return generator(global_seed() or 0, rank(), step)

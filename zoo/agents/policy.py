@@ -54,13 +54,11 @@ class LoraArgs:
     Attributes:
         r: Rank.
         alpha: The update is scaled by alpha / r.
-        dropout: On the adapters' input; sampling and scoring never use it.
         targets: Names of linear layers, or "all-linear": all but the head.
     """
 
     r: int = 16
     alpha: int = 32
-    dropout: float = 0.0
     targets: str | list[str] = "all-linear"
 
 
@@ -546,7 +544,7 @@ def _adapted(model: Any, lora: LoraArgs) -> Any:
         LoraConfig(
             r=lora.r,
             lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
+            lora_dropout=0.0,  # else a rollout's log-probabilities would not be the policy's
             target_modules=lora.targets,
             task_type="CAUSAL_LM",
         ),

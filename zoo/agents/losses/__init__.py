@@ -10,6 +10,7 @@ from zoo.agents.losses.baselines import shrinkage_baseline as shrinkage_baseline
 from zoo.agents.losses.baselines import skill_sums as skill_sums
 from zoo.agents.losses.policy import Advantage as Advantage
 from zoo.agents.losses.policy import aggregate as aggregate
+from zoo.agents.losses.policy import aggregate_count as aggregate_count
 from zoo.agents.losses.policy import clipped_surrogate as clipped_surrogate
 from zoo.agents.losses.policy import entropy_bonus as entropy_bonus
 from zoo.agents.losses.policy import grpo_advantage as grpo_advantage

@@ -67,7 +67,11 @@ def rloo_advantage(rewards: Tensor) -> Advantage:
 
 
 def aggregate(
-    values: Tensor, mask: Tensor, how: str = "token", groups: Tensor | None = None
+    values: Tensor,
+    mask: Tensor,
+    how: str = "token",
+    groups: Tensor | None = None,
+    count: Tensor | None = None,
 ) -> Tensor:
     """The mean of per-token values over the samples of all processes.
 
@@ -76,30 +80,49 @@ def aggregate(
         mask: Which of them count. Shape: (B, T), bool.
         how: "token": every token counts alike. "sequence": every response does, whatever its
             length. "group": every group of responses does, and within it every token.
-        groups: Number of each response's group, for "group"; no group is on two processes.
-            Shape: (B,).
+        groups: Number of each response's group, for "group"; no group is on two processes or in
+            two micro-batches. Shape: (B,).
+        count: What to divide by, where this is one of several micro-batches: the
+            :func:`aggregate_count` of all.
 
     Returns:
         A scalar. Where nothing counts it is a zero that still depends on ``values``, since DDP
         waits for the gradient of every parameter.
     """
-    check_choice("how", how, AGGREGATIONS)
     kept = values.masked_fill(~mask, 0)
     per_row, tokens = kept.sum(dim=1), mask.sum(dim=1).to(values.dtype)
     if how == "token":
-        total, count = per_row.sum(), tokens.sum()
+        total = per_row.sum()
     elif how == "sequence":
         total = (per_row / tokens.clamp_min(1)).sum()
-        count = (tokens > 0).sum().to(values.dtype)
     else:
-        if groups is None:
-            raise TypeError("aggregate(how='group') needs groups.")
-        size = int(groups.max()) + 1 if len(groups) else 0
-        sums = values.new_zeros(size).index_add(0, groups, per_row)
-        sizes = values.new_zeros(size).index_add(0, groups, tokens)
+        sizes = _group_sizes(mask, groups)
+        assert groups is not None
+        sums = torch.zeros_like(sizes).index_add(0, groups, per_row)
         total = (sums / sizes.clamp_min(1)).sum()
-        count = (sizes > 0).sum().to(values.dtype)
-    return total * world_size() / sum_over_ranks(count).clamp_min(1)
+    if count is None:
+        count = aggregate_count(mask, how, groups)
+    return total * world_size() / count.clamp_min(1)
+
+
+def aggregate_count(mask: Tensor, how: str = "token", groups: Tensor | None = None) -> Tensor:
+    """Number of tokens, responses or groups with a token, over all processes; a scalar."""
+    check_choice("how", how, AGGREGATIONS)
+    if how == "token":
+        count = mask.sum()
+    elif how == "sequence":
+        count = mask.any(dim=1).sum()
+    else:
+        count = (_group_sizes(mask, groups) > 0).sum()
+    return sum_over_ranks(count.float())
+
+
+def _group_sizes(mask: Tensor, groups: Tensor | None) -> Tensor:
+    if groups is None:
+        raise TypeError("aggregate(how='group') needs groups.")
+    size = int(groups.max()) + 1 if len(groups) else 0
+    tokens = mask.sum(dim=1).float()
+    return tokens.new_zeros(size).index_add(0, groups, tokens)
 
 
 def _log_ratio(numerator: Tensor, denominator: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -114,7 +137,7 @@ class Surrogate(NamedTuple):
 
     Attributes:
         loss: To minimise; a scalar.
-        clipped: Share of the agent's tokens whose gradient is cut off; a scalar.
+        clipped: Share of this process's agent tokens whose gradient is cut off; a scalar.
     """
 
     loss: Tensor
@@ -130,6 +153,7 @@ def clipped_surrogate(
     eps_high: float = 0.2,
     how: str = "token",
     groups: Tensor | None = None,
+    count: Tensor | None = None,
 ) -> Surrogate:
     """PPO's surrogate -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A), rho = exp(ls - lo).
 
@@ -142,17 +166,17 @@ def clipped_surrogate(
         eps_high: Above 1.
         how: See :func:`aggregate`.
         groups: See :func:`aggregate`.
+        count: See :func:`aggregate`.
     """
     if advantage.ndim == 1:
         advantage = advantage[:, None]
     ratio = _log_ratio(ls, lo, mask).exp()
     free = ratio * advantage
     clipped = ratio.clamp(1 - eps_low, 1 + eps_high) * advantage
-    loss = aggregate(-torch.minimum(free, clipped), mask, how, groups)
+    loss = aggregate(-torch.minimum(free, clipped), mask, how, groups, count)
     with torch.no_grad():
-        share = (clipped < free) & mask
-        count = sum_over_ranks(torch.stack([share.sum(), mask.sum()]).to(ls.dtype))
-    return Surrogate(loss, count[0] / count[1].clamp_min(1))
+        cut = ((clipped < free) & mask).sum() / mask.sum().clamp_min(1)
+    return Surrogate(loss, cut)
 
 
 def kl_k3(ls: Tensor, lr: Tensor) -> Tensor:
@@ -192,7 +216,7 @@ def iw_reverse_kl(
 
 
 def entropy_bonus(
-    entropy: Tensor, mask: Tensor, how: str = "token", groups: Tensor | None = None
+    entropy: Tensor, mask: Tensor, how: str = "token", count: Tensor | None = None
 ) -> Tensor:
     """The negated mean entropy of the next token, to add to a loss with a positive weight."""
-    return -aggregate(entropy, mask, how, groups)
+    return -aggregate(entropy, mask, how, count=count)

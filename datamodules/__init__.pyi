@@ -10,3 +10,6 @@ from .guided_depth import GuidedDepthDataModule as GuidedDepthDataModule
 from .hdr import HDRDataModule as HDRDataModule
 from .multimodal_fas import MultimodalFASDataModule as MultimodalFASDataModule
 from .token_shards import TokenShardsDataModule as TokenShardsDataModule
+from .verifiable_reasoning import (
+    VerifiableReasoningDataModule as VerifiableReasoningDataModule,
+)

@@ -8,6 +8,7 @@ from .delta_momentum import DeltaLM as DeltaLM
 from .errors import ZooError as ZooError
 from .hdr_bracket import HDRBracket as HDRBracket
 from .hub import from_pretrained as from_pretrained
+from .scpo import SCPO as SCPO
 from .sem_fas import SemFas as SemFas
 from .sudo_ot import SudoOT as SudoOT
 

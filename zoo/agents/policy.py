@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -539,13 +540,14 @@ def _adapted(model: Any, lora: LoraArgs) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise missing_extra("peft", "agents") from error
-    return get_peft_model(
-        model,
-        LoraConfig(
-            r=lora.r,
-            lora_alpha=lora.alpha,
-            lora_dropout=0.0,  # else a rollout's log-probabilities would not be the policy's
-            target_modules=lora.targets,
-            task_type="CAUSAL_LM",
-        ),
+    config = LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=0.0,  # else a rollout's log-probabilities would not be the policy's
+        target_modules=lora.targets,
+        task_type="CAUSAL_LM",
     )
+    with warnings.catch_warnings():
+        # peft 0.21 asks for a property that transformers 5 renames (peft_model.py, __init__).
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        return get_peft_model(model, config)

@@ -28,6 +28,15 @@ SPLIT_SEEDS = {
     "probe": range(1_200_000_000, 1_300_000_000),
 }
 
+# A split's share of all payloads, in hundredths of their hashes: generated tasks of two splits
+# differ by payload as well, without being compared.
+SPLIT_SHARES = {
+    "train": range(0, 70),
+    "val": range(70, 80),
+    "test": range(80, 90),
+    "probe": range(90, 100),
+}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -240,6 +249,30 @@ def split_seeds(split: str, n: int, offset: int = 0) -> range:
     if offset < 0 or n < 0 or offset + n > len(seeds):
         raise ZooError(f"Split '{split}' has {len(seeds)} seeds: asked for {n} from {offset} on.")
     return seeds[offset : offset + n]
+
+
+def draw_tasks(make: Callable[[int], Task], split: str, n: int, offset: int = 0) -> list[Task]:
+    """The first n distinct tasks of a split.
+
+    Args:
+        make: Makes the task of a seed.
+        split: One of ``SPLIT_SEEDS``.
+        n: How many.
+        offset: Seeds of the split to pass over.
+
+    Raises:
+        ZooError: If the split is unknown, or the generator does not have as many distinct tasks.
+    """
+    tasks: dict[str, Task] = {}
+    for seed in split_seeds(split, 1000 + 100 * n, offset):
+        if len(tasks) == n:
+            break
+        task = make(seed)
+        if int(task.payload_hash[:12], 16) % 100 in SPLIT_SHARES[split]:
+            tasks.setdefault(task.payload_hash, task)
+    if len(tasks) < n:
+        raise ZooError(f"Only {len(tasks)} distinct tasks of split '{split}' were found, not {n}.")
+    return list(tasks.values())
 
 
 def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:

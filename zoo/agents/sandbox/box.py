@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import selectors
 import signal
 import stat
@@ -30,6 +31,8 @@ from zoo.errors import ZooError
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 INSIDE = "/sandbox"  # where the folder lies in namespaces, the same in every run
+INSIDE_NAME = re.compile(r"(/[A-Za-z0-9_-]+)+")
+TAKEN = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "etc", "dev", "proc", "tmp")
 OUTPUT = 64 * 1024  # bytes kept of each stream
 FLOOD = 64 * OUTPUT  # bytes after which the command is ended
 ENTRIES = 10_000  # files and folders
@@ -112,6 +115,7 @@ class Sandbox:
         limits: Of each command.
         network: Whether commands may use the network.
         strict: Refuse to run unless the kernel refuses network and outside files.
+        inside: Path at which commands see the folder, where there are namespaces.
         walls: Those of the machine unless given.
 
     Raises:
@@ -126,6 +130,7 @@ class Sandbox:
         *,
         network: bool = False,
         strict: bool = False,
+        inside: str = INSIDE,
         walls: Walls | None = None,
     ) -> None:
         self.walls = walls or best_walls()
@@ -136,6 +141,9 @@ class Sandbox:
                 f"and files by {self.walls.files}: allow user namespaces, or use a kernel with "
                 "landlock and seccomp."
             )
+        if not INSIDE_NAME.fullmatch(inside) or inside.split("/")[1] in TAKEN:
+            raise ZooError(f"A sandbox can't lie at {inside!r}: expected such as '/app'.")
+        self._inside = inside
         self.uid = random.SystemRandom().choice(USERS) if self.walls.root else None
         self._base = Path(tempfile.mkdtemp(prefix="sandbox-"))
         self.folder = self._base / "work"
@@ -158,7 +166,7 @@ class Sandbox:
     @property
     def inside(self) -> str:
         """The folder's path as commands see it."""
-        return INSIDE if "namespaces" in self.walls.layers else str(self.folder)
+        return self._inside if "namespaces" in self.walls.layers else str(self.folder)
 
     def __enter__(self) -> Sandbox:
         return self

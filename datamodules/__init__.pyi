@@ -10,6 +10,7 @@ from .guided_depth import GuidedDepthDataModule as GuidedDepthDataModule
 from .hdr import HDRDataModule as HDRDataModule
 from .multimodal_fas import MultimodalFASDataModule as MultimodalFASDataModule
 from .token_shards import TokenShardsDataModule as TokenShardsDataModule
+from .trajectories import TrajectoryDataModule as TrajectoryDataModule
 from .verifiable_reasoning import (
     VerifiableReasoningDataModule as VerifiableReasoningDataModule,
 )

@@ -11,7 +11,8 @@ from zoo.errors import ZooError
 
 from .problems import Problem
 
-LENGTHS = (3, 4, 5)  # digits of a list
+LENGTH = 3  # digits of a list
+MOST = 4000  # problems: a list of three digits has a thousand, and they must be found by chance
 # Share of the demonstrations: skills must differ in difficulty, or there is nothing to couple.
 EXPOSURE = (6, 3, 3, 2, 2, 1, 1, 2)
 
@@ -50,7 +51,7 @@ def draw(skill: str, generator: torch.Generator | None = None) -> Problem:
         d = numbers(10, 4)
         text = f"{_digits(d[:2])} and {_digits(d[2:])}"
     else:
-        d = numbers(10, LENGTHS[numbers(len(LENGTHS), 1)[0]])
+        d = numbers(10, LENGTH)
         text = _digits(d)
     return Problem(f"{skill} {text}", SOLVE[skill](d), SKILLS.index(skill))
 
@@ -65,8 +66,8 @@ def splits(sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
     Raises:
         ZooError: If there are not so many problems.
     """
-    if sum(sizes.values()) > 8000:
-        raise ZooError(f"{sum(sizes.values())} digit problems are asked for: at most 8000.")
+    if sum(sizes.values()) > MOST:
+        raise ZooError(f"{sum(sizes.values())} digit problems are asked for: at most {MOST}.")
     generator = torch.Generator().manual_seed(seed)
     seen: set[str] = set()
     found: dict[str, list[Problem]] = {}

@@ -215,7 +215,7 @@ def test_written_folder_is_read_by_transformers_alike(policy, prompts, folder):
     ids = torch.tensor([prompts[0]])
     torch.testing.assert_close(model(ids).logits, policy(ids), atol=1e-5, rtol=0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert tokenizer("sort 3 1 2")["input_ids"] == policy.tokenizer("sort 3 1 2")["input_ids"]
+    assert tokenizer("sort 3 1 2")["input_ids"] == policy.codec.tokenizer("sort 3 1 2")["input_ids"]
 
 
 def test_adapters_train_alone_and_switch_off(folder):
@@ -247,13 +247,13 @@ def test_both_names_of_the_cache_argument_are_known(policy):
 
 def test_follow_up_turns_of_a_chat_template(folder):
     policy = CausalPolicy(PolicyArgs(model_id=folder))
-    end = policy.tokenizer.eos_token
-    policy.tokenizer.chat_template = (
+    end = policy.codec.tokenizer.eos_token
+    policy.codec.tokenizer.chat_template = (
         "{% for m in messages %}{{ m['role'] }}{{ ' ' }}{{ m['content'] }}"
         "{{ '" + end + "' }}{{ ' ' }}{% endfor %}{% if add_generation_prompt %}go{% endif %}"
     )
     seen = []
-    tokenizer = policy.tokenizer
+    tokenizer = policy.codec.tokenizer
 
     class Spy:
         chat_template = tokenizer.chat_template
@@ -265,7 +265,7 @@ def test_follow_up_turns_of_a_chat_template(folder):
             seen.append(text)
             return {"input_ids": [1]}
 
-    policy.tokenizer = Spy()
+    policy.codec.tokenizer = Spy()
     policy.encode_prompt("1 2", first=True)
     policy.encode_prompt("3", first=False)
     assert seen == [f"user 1 2{end} go", f" user 3{end} go"]

@@ -90,8 +90,9 @@ class PolicyModule(ZooModule):
     """Base of methods that train a :class:`~zoo.agents.policy.CausalPolicy`.
 
     A subclass calls :meth:`setup_policy` in its ``__init__`` and implements :meth:`experience`.
-    Training has two stages: "sft" imitates the batch's ``demonstrations``, "rl" learns from
-    rollouts of the batch's tasks. It steps its optimiser itself, since one batch of tasks gives
+    Training has two stages: "sft" imitates the batch's ``demonstrations``, or its trajectories
+    (``input_ids``, ``attention_mask`` and ``actions``); "rl" learns from rollouts of the batch's
+    tasks. It steps its optimiser itself, since one batch of tasks gives
     several updates; so ``gradient_clip_val`` of the trainer is ``grad_clip`` here.
     """
 
@@ -210,8 +211,13 @@ class PolicyModule(ZooModule):
         return loss
 
     def _imitate(self, batch: Mapping[str, Any]) -> Tensor:
-        questions, answers = self.demonstrations(batch)
-        loss = self.imitation_loss(questions, answers)
+        if "input_ids" in batch:  # of TrajectoryDataModule
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            used = mask.any(dim=0)
+            ids, mask, wanted = ids[:, used], mask[:, used], batch["actions"][:, used]
+            loss = aggregate(-self.policy.token_logprobs(ids, mask, wanted).values, wanted)
+        else:
+            loss = self.imitation_loss(*self.demonstrations(batch))
         self._update([lambda: loss])
         return loss.detach()
 
@@ -253,7 +259,7 @@ class PolicyModule(ZooModule):
             for rows in order.tensor_split(self.updates.minibatches):
                 loss, found = self._minibatch(experience, rows.to(self.device))
         self._log_means({**logs, **found})
-        self.log("train_tokens_per_s", float(tokens) * world_size() / seconds, batch_size=1)
+        self.log("train_tokens_per_s", tokens * world_size() / seconds, batch_size=1)
         return loss
 
     def _minibatch(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.agents.tokenizer import REPLY, word_tokenizer
+from zoo.agents.codec import Codec
 from zoo.errors import ZooError, check_choice, did_you_mean, missing_extra
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 WIDE = 4096  # entries: larger vocabularies are never materialised for a whole batch
 CHUNK = 2**24  # logits at a time then: 64 MiB
-CUT = "<cut here>"  # stands for an answer in a chat template
 RESHAPED = ("final_logit_softcapping", "logits_scaling", "logit_scale")  # after the last matrix
 
 
@@ -159,11 +158,14 @@ class CausalPolicy(nn.Module):
         super().__init__()
         self.args = args = PolicyArgs.of(args)
         if args.tiny is not None:
-            self.tokenizer: Any = word_tokenizer(args.tiny.vocabulary, args.tiny.context)
-            self.model: Any = _tiny(args, len(self.tokenizer), self.tokenizer)
+            self.codec = Codec.of_words(args.tiny.vocabulary, args.tiny.context)
+            self.model: Any = _tiny(args, self.codec.tokenizer)
             self.max_context = min(args.max_context, args.tiny.context)
         else:
-            self.model, self.tokenizer = _fetched(args, fetch or args.lora is not None)
+            source = args.tokenizer_id or str(args.model_id)
+            self.codec = Codec.fetch(source, args.revision)
+            self.model = _fetched(args, fetch or args.lora is not None)
+            self.codec.stop_at(getattr(self.model, "generation_config", None))
             self.max_context = args.max_context
         if args.gradient_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -216,75 +218,31 @@ class CausalPolicy(nn.Module):
         Adapters are merged into a copy's weights only by ``peft``; here they are written as such.
         """
         self.model.save_pretrained(folder, safe_serialization=True)
-        self.tokenizer.save_pretrained(folder)
+        self.codec.tokenizer.save_pretrained(folder)
 
     # -- text --------------------------------------------------------------------------------
 
     @property
     def stop_ids(self) -> list[int]:
         """Tokens that end a response."""
-        found = getattr(self.base, "generation_config", None)
-        ids = getattr(found, "eos_token_id", None) or self.tokenizer.eos_token_id
-        return [int(i) for i in ids] if isinstance(ids, list) else [int(ids)]
+        return self.codec.stop_ids
 
     @property
     def pad_id(self) -> int:
         """What fills up short rows; it is always masked."""
-        ids = self.tokenizer
-        return int(ids.pad_token_id if ids.pad_token_id is not None else ids.eos_token_id)
+        return self.codec.pad_id
 
     def encode_prompt(self, text: str, first: bool = True) -> list[int]:
-        """What someone says to the model, up to where its answer begins.
-
-        Args:
-            text: The user's turn.
-            first: Whether it begins the conversation.
-
-        Raises:
-            ZooError: If the tiny model's vocabulary lacks a word; it names it.
-        """
-        if self.args.tiny is not None:
-            ids = self._words(text)
-            begin = [self.tokenizer.bos_token_id] if first else []
-            return [*begin, *ids, self.tokenizer.convert_tokens_to_ids(REPLY)]
-        if self.tokenizer.chat_template is None:
-            return list(self.tokenizer(text, add_special_tokens=first)["input_ids"])
-        turns = [{"role": "user", "content": text}]
-        if not first:  # what a template puts after an answer and before the next one
-            turns = [{"role": "user", "content": ""}, {"role": "assistant", "content": CUT}, *turns]
-        rendered = self.tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=False
-        )
-        if not first:  # the model has ended its answer itself
-            end = self.tokenizer.convert_ids_to_tokens(self.stop_ids[0])
-            rendered = rendered.partition(CUT)[2].removeprefix(end)
-        return list(self.tokenizer(rendered, add_special_tokens=False)["input_ids"])
+        """See :meth:`zoo.agents.codec.Codec.encode_prompt`."""
+        return self.codec.encode_prompt(text, first)
 
     def encode_reply(self, text: str) -> list[int]:
-        """What the model is to answer, with the token that ends it."""
-        if self.args.tiny is not None:
-            return [*self._words(text), self.tokenizer.eos_token_id]
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return [*ids, self.stop_ids[0]]
+        """See :meth:`zoo.agents.codec.Codec.encode_reply`."""
+        return self.codec.encode_reply(text)
 
     def decode(self, rows: Sequence[Sequence[int]] | Tensor) -> list[str]:
         """Texts of token rows, without special tokens."""
-        rows = rows.tolist() if isinstance(rows, Tensor) else rows
-        texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return [text.strip() for text in texts]
-
-    def _words(self, text: str) -> list[int]:
-        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        if self.tokenizer.unk_token_id in ids:
-            from zoo.agents.tokenizer import split_words
-
-            known = self.tokenizer.get_vocab()
-            word = next((w for w in split_words(text) if w not in known), text)
-            raise ZooError(
-                f"The word '{word}' of '{text[:80]}' is not in the policy's vocabulary."
-                f"{did_you_mean(word, known)}"
-            )
-        return ids
+        return self.codec.decode(rows)
 
     # -- tensors -----------------------------------------------------------------------------
 
@@ -492,11 +450,11 @@ def _transformers() -> Any:
     return transformers
 
 
-def _tiny(args: PolicyArgs, size: int, tokenizer: Any) -> Any:
+def _tiny(args: PolicyArgs, tokenizer: Any) -> Any:
     tiny, transformers = args.tiny, _transformers()
     assert tiny is not None
     config = transformers.LlamaConfig(
-        vocab_size=size,
+        vocab_size=len(tokenizer),
         hidden_size=tiny.hidden,
         intermediate_size=tiny.ffn,
         num_hidden_layers=tiny.layers,
@@ -512,27 +470,22 @@ def _tiny(args: PolicyArgs, size: int, tokenizer: Any) -> Any:
     return transformers.LlamaForCausalLM(config).to(DTYPES[args.dtype])
 
 
-def _fetched(args: PolicyArgs, weights: bool) -> tuple[Any, Any]:
+def _fetched(args: PolicyArgs, weights: bool) -> Any:
     transformers = _transformers()
     source = {"revision": args.revision, "trust_remote_code": False}
     options = {"dtype": DTYPES[args.dtype], "attn_implementation": args.attn}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            args.tokenizer_id or args.model_id, **source
-        )
         if weights:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            return transformers.AutoModelForCausalLM.from_pretrained(
                 args.model_id, use_safetensors=True, **source, **options
             )
-        else:
-            config = transformers.AutoConfig.from_pretrained(args.model_id, **source)
-            model = transformers.AutoModelForCausalLM.from_config(config, **options)
+        config = transformers.AutoConfig.from_pretrained(args.model_id, **source)
+        return transformers.AutoModelForCausalLM.from_config(config, **options)
     except (OSError, ValueError) as error:
         raise ZooError(
             f"policy.model_id={args.model_id!r} (revision {args.revision}) can't be read: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    return model, tokenizer
 
 
 def _adapted(model: Any, lora: LoraArgs) -> Any:

@@ -103,7 +103,7 @@ class SCPO(PolicyModule):
         max_new_tokens: int = 8,
         verifier: str = "exact",
         test_rollouts: int = 40,
-        test_batch: int = 32,
+        test_batch: int = 64,
         tagger: TaggerArgs | None = None,
     ) -> None:
         super().__init__()

@@ -76,8 +76,8 @@ class TrajectoryDataset(Dataset[dict[str, Any]]):
 class TrajectoryDataModule(ZooDataModule):
     """Trajectories to imitate: ``train.jsonl``, ``val.jsonl`` and ``test.jsonl`` below ``root``.
 
-    A sample is a dict of ``input_ids`` and ``attention_mask``, int64, and ``actions``, bool: true on
-    the tokens of the agent, whom a policy in its stage "sft" imitates. Shape of each:
+    A sample is a dict of ``input_ids`` and ``attention_mask``, int64, and ``actions``, bool: true
+    on the tokens of the agent, whom a policy in its stage "sft" imitates. Shape of each:
     (max_length,).
 
     Args:

@@ -1,9 +1,8 @@
-"""Eight skills on digits, of which a small policy can learn all and knows some better than others."""
+"""Eight skills on digits, of which a small policy soon knows some better than others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-
 
 import torch
 
@@ -90,5 +89,3 @@ def demonstration(held_out: Collection[str]) -> Problem:
     while problem.question in held_out:
         problem = draw(skill)
     return problem
-
-

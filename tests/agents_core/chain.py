@@ -1,11 +1,5 @@
 """A tiny environment of several turns, and two processes of training: for the tests beside it."""
 
-import json
-import sys
-from pathlib import Path
-
-import torch
-
 from zoo.agents.envs import Obs, Task
 from zoo.agents.envs.base import Step
 

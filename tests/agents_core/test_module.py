@@ -61,9 +61,7 @@ class ChainAgent(PolicyModule):
 
     def experience(self, batch, generator):
         numbers = batch["number"].tolist()
-        tasks = [
-            task(n, w, self.length) for n, w in zip(numbers, batch["word"], strict=True)
-        ]
+        tasks = [task(n, w, self.length) for n, w in zip(numbers, batch["word"], strict=True)]
         env = VectorEnv(Chain, len(tasks) * self.group)
         collector = RolloutCollector(self.policy, env, self.length, 2)
         found = collector.collect(tasks, self.group, generator)

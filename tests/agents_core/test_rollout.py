@@ -53,7 +53,9 @@ def test_log_probabilities_are_those_of_the_whole_sequence():
 def test_observation_tokens_get_no_gradient():
     policy = make_policy()
     sequences = collect(policy).sequences
-    now = policy.token_logprobs(sequences.ids, sequences.mask, sequences.mask.bool() & later(sequences))
+    now = policy.token_logprobs(
+        sequences.ids, sequences.mask, sequences.mask.bool() & later(sequences)
+    )
     now.values.retain_grad()
     advantage = torch.randn(len(sequences))
     clipped_surrogate(now.values, sequences.logprobs, advantage, sequences.actions).loss.backward()

@@ -130,7 +130,7 @@ def test_skillrl_memories_as_published():
         "a sponge",
     ]
     assert len(other.turns) == 1
-    with pytest.raises(ZooError, match="Memory m1 lacks content.task_meta.original_goal"):
+    with pytest.raises(ZooError, match=r"Memory m1 lacks content\.task_meta\.original_goal"):
         from_skillrl([{**good, "content": {}}])
 
 
@@ -175,9 +175,7 @@ def test_only_the_agents_tokens_are_marked():
 
 def test_a_policy_imitates_trajectories_from_disk(tmp_path):
     rows = [
-        Trajectory(
-            str(i), "f", [Turn("user", f"goal {w}"), Turn("assistant", w)], success=i < 9
-        )
+        Trajectory(str(i), "f", [Turn("user", f"goal {w}"), Turn("assistant", w)], success=i < 9)
         for i, w in enumerate(["red", "blue", "green"] * 4)
     ]
     write_trajectories(tmp_path / "train.jsonl", rows)

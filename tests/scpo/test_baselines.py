@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from zoo.agents.losses import SkillSums, check_rewards, coupled_baseline, shrinkage_baseline, skill_sums
+from zoo.agents.losses import (
+    SkillSums,
+    check_rewards,
+    coupled_baseline,
+    shrinkage_baseline,
+    skill_sums,
+)
 from zoo.agents.losses.baselines import BETWEEN_FLOOR, BORROWED, WITHIN_FLOOR, Prior
 from zoo.errors import ZooError
 from zoo.scpo import SkillHistory, estimate_baselines
@@ -178,9 +184,7 @@ def simulate(labels, steps=150, seed=0, shuffled=False):
         rows = torch.randperm(512)[:32]
         rewards = (torch.rand(32, 2) < value[rows, None]).float()
         found = {name: estimate_baselines(rewards, baseline=name) for name in ("rloo", "global")}
-        found["scpo"] = estimate_baselines(
-            rewards, given[rows], n_skills=8, prior=history.prior()
-        )
+        found["scpo"] = estimate_baselines(rewards, given[rows], n_skills=8, prior=history.prior())
         history.update(skill_sums(rewards, given[rows], 8))
         for name, baseline in found.items():
             off = (baseline - value[rows, None]).square().mean()

@@ -184,7 +184,7 @@ class PolicyModule(ZooModule):
         """Rolls the policy out on the batch's tasks, without gradient and in eval mode."""
 
     def demonstrations(self, batch: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """Prompts and replies to imitate: ``batch["demonstrations"]``, as the loader collates it."""
+        """Prompts and replies to imitate: ``batch["demonstrations"]`` as the loader collates it."""
         shown = batch["demonstrations"]
         pairs = [
             pair
@@ -339,9 +339,7 @@ class PolicyModule(ZooModule):
         }
         if updates.kl > 0:
             reference = self.reference_logprobs(part)
-            kl = aggregate(
-                kl_k3(now.values, reference), part.actions, updates.how, groups, count
-            )
+            kl = aggregate(kl_k3(now.values, reference), part.actions, updates.how, groups, count)
             loss, logs["kl"] = loss + updates.kl * kl, kl
         extra = self.extra_loss(part, experience, count)
         return (loss if extra is None else loss + extra), logs
@@ -374,7 +372,9 @@ class PolicyModule(ZooModule):
 
     def _log_means(self, values: Mapping[str, Tensor | float]) -> None:
         """Logs the means over processes as ``train_<name>``, in one exchange."""
-        numbers = torch.stack([torch.as_tensor(v, dtype=torch.float32).cpu() for v in values.values()])
+        numbers = torch.stack(
+            [torch.as_tensor(v, dtype=torch.float32).cpu() for v in values.values()]
+        )
         means = sum_over_ranks(numbers.to(self.device)) / world_size()
         for name, value in zip(values, means, strict=True):
             self.log(f"train_{name}", value, batch_size=1)

@@ -197,7 +197,7 @@ class CausalPolicy(nn.Module):
         return [n for n, _ in self.named_modules() if n.endswith(("lora_A", "lora_B"))]
 
     def frozen(self) -> list[str]:
-        """Names of the submodules that are fetched again rather than saved: all but the adapters."""
+        """Names of the submodules that are fetched again, not saved: all but the adapters."""
         if self.args.lora is None:
             return []
         return [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.atomic import atomic_path
-from zoo.errors import ZooError, check_choice, did_you_mean
+from zoo.errors import ZooError, did_you_mean
 
 if TYPE_CHECKING:
     from zoo.agents.rollout import Collected

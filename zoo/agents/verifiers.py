@@ -15,8 +15,9 @@ LONGEST = 400  # characters: an answer is short, and sympy slow
 
 
 def final_answer(text: str) -> str:
-    """What a solution gives as its answer: the last ``\\boxed{...}``, else what follows the last
-    ``####``, else the whole text.
+    r"""What a solution gives as its answer.
+
+    That is the last ``\boxed{...}``, else what follows the last ``####``, else the whole text.
     """
     start = text.rfind(r"\boxed{")
     if start >= 0:
@@ -29,8 +30,10 @@ def final_answer(text: str) -> str:
 
 
 def normalise_answer(text: str) -> str:
-    """An answer without what does not change it: spaces, dollar signs, thousands' commas, a final
-    stop, LaTeX's spacing and ``\\left``, and text units.
+    r"""An answer without what does not change it.
+
+    That is spaces, dollar signs, thousands' commas, a final stop, LaTeX's spacing and ``\left``,
+    and the command around units.
     """
     text = text.strip().rstrip(".").replace("$", "").replace("\\!", "").replace("\\,", "")
     text = re.sub(r"\\(left|right)\b", "", text)

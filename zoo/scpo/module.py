@@ -174,7 +174,7 @@ class SCPO(PolicyModule):
                 )
 
     def experience(self, batch: Mapping[str, Any], generator: torch.Generator) -> Experience:
-        """n responses to each question, their rewards, and advantages by the baseline."""
+        """Samples n responses to each question, their rewards, and advantages by the baseline."""
         questions, n = list(batch["question"]), self.group_size
         prompts = [self.policy.encode_prompt(q) for q in questions for _ in range(n)]
         rollout = self.policy.generate(
@@ -334,7 +334,9 @@ class SCPO(PolicyModule):
             return {}  # the others need two rollouts
         rollouts = Rollouts.join(parts, self.policy.pad_id)
         prior = self.history.prior()
-        prior = None if prior is None else type(prior)(*(x if x is None else x.cpu() for x in prior))
+        prior = (
+            None if prior is None else type(prior)(*(x if x is None else x.cpu() for x in prior))
+        )
         sizes = self.test_batch, self.group_size, self.n_skills
         errors = baseline_errors(
             rollouts, *sizes, {"": prior, "alone": None}, pseudo_count=self.pseudo_count
@@ -400,7 +402,7 @@ class SCPO(PolicyModule):
         ]
 
     def solve(self, questions: list[str], n: int = 4, seed: int = 0) -> list[list[str]]:
-        """n sampled answers to each question, at the temperature of training.
+        """Samples n answers to each question, at the temperature of training.
 
         Raises:
             ZooError: For a word that the tiny policy does not know.

@@ -118,9 +118,7 @@ def baseline_errors(
     ):
         rewards, skills = rollouts.rewards[rows][:, columns], rollouts.skills[rows]
         found = {
-            name: estimate_baselines(rewards, baseline=name)
-            for name in BASELINES
-            if name != "scpo"
+            name: estimate_baselines(rewards, baseline=name) for name in BASELINES if name != "scpo"
         }
         for name, prior in priors.items():
             found[f"scpo_{name}".rstrip("_")] = estimate_baselines(

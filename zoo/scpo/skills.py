@@ -59,7 +59,8 @@ class ClusterSkills(nn.Module):
         """
         if len(questions) < self.n_skills:
             raise ZooError(
-                f"{len(questions)} training questions can't be in n_skills={self.n_skills} clusters."
+                f"{len(questions)} training questions can't be in n_skills={self.n_skills} "
+                "clusters."
             )
         weight = policy.base.get_input_embeddings().weight.detach().float()
         ids, mask = self._tokens(questions)
@@ -172,8 +173,8 @@ class SkillTagger:
                 [
                     {
                         "role": "user",
-                        "content": "Which one skill does this problem need most? Answer with one of "
-                        f"these words and nothing else: {', '.join(self.names)}.\n\n{question}",
+                        "content": "Which one skill does this problem need most? Answer with one "
+                        f"of these words and nothing else: {', '.join(self.names)}.\n\n{question}",
                     }
                 ]
                 for question in new

@@ -122,8 +122,8 @@ def shrinkage_baseline(
 ) -> Tensor:
     """James-Stein: each prompt's leave-one-out mean, shrunk to the mean of the other prompts.
 
-    b_ij = (1 - l) m_i^-j + l mu^-i with l = v / (v + tau2) and v = s2 / (n - 1). After the two-level
-    baseline of arXiv 2511.03710.
+    b_ij = (1 - l) m_i^-j + l mu^-i with l = v / (v + tau2) and v = s2 / (n - 1). After the
+    two-level baseline of arXiv 2511.03710.
 
     Args:
         rewards: In 0..1. Shape: (..., P, n).
@@ -306,7 +306,9 @@ def _membership(skills: Tensor, n_skills: int, dtype: torch.dtype) -> tuple[Tens
             raise ZooError(f"Row {row} has the skill {int(skills[row])}: there are {n_skills}.")
         return skills[:, None], torch.ones(len(skills), 1, dtype=dtype, device=skills.device)
     if skills.shape[1] != n_skills:
-        raise ZooError(f"Skill weights have {skills.shape[1]} columns: there are {n_skills} skills.")
+        raise ZooError(
+            f"Skill weights have {skills.shape[1]} columns: there are {n_skills} skills."
+        )
     return torch.arange(n_skills, device=skills.device).expand_as(skills), skills.to(dtype)
 
 

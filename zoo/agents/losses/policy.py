@@ -192,11 +192,11 @@ def kl_k3(ls: Tensor, lr: Tensor) -> Tensor:
 def iw_reverse_kl(
     ls: Tensor, lo: Tensor, lt: Tensor, mask: Tensor | None = None, limit: float | None = None
 ) -> Tensor:
-    """rho * k3(ls, lt) with rho = exp(ls - lo) differentiable: reverse KL to a teacher.
+    """Reverse KL to a teacher, as rho * k3(ls, lt) with a differentiable rho = exp(ls - lo).
 
     With d = lt - ls: grad (rho k3) = rho (e^d - d - 1) grad ls + rho (1 - e^d) grad ls
-    = rho (ls - lt) grad ls, of which the mean over the behaviour policy's samples is the gradient of
-    KL(student || teacher). Used by Skill-SD (arXiv 2604.10674).
+    = rho (ls - lt) grad ls, of which the mean over the behaviour policy's samples is the gradient
+    of KL(student || teacher). Used by Skill-SD (arXiv 2604.10674).
 
     Args:
         ls: Shape: (B, T).

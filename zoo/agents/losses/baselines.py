@@ -201,7 +201,7 @@ def coupled_baseline(
     sums, everything = SkillSums(*stacked), stacked.sum(dim=-1, keepdim=True)
     # The batch without prompt i, (..., P), and its skills without it, (..., P, J).
     rest = SkillSums(*(everything - own))
-    left = SkillSums(*(stacked[..., index] - w * own[..., None]))
+    left = SkillSums(*(_at(stacked, index) - w * own[..., None]))
 
     nothing = torch.zeros_like(sums.total)
     h, mass = (nothing, nothing) if prior is None else (prior.total, prior.weight)
@@ -216,8 +216,8 @@ def coupled_baseline(
     apart, degrees = _between(left)  # (..., P, J)
     whole_apart, whole_degrees = _between(sums)  # (..., K)
     pooled_apart = _ratio(
-        whole_apart.sum(dim=-1, keepdim=True) + (apart - whole_apart[..., index]).sum(dim=-1),
-        whole_degrees.sum(dim=-1, keepdim=True) + (degrees - whole_degrees[..., index]).sum(dim=-1),
+        whole_apart.sum(dim=-1, keepdim=True) + (apart - _at(whole_apart, index)).sum(dim=-1),
+        whole_degrees.sum(dim=-1, keepdim=True) + (degrees - _at(whole_degrees, index)).sum(dim=-1),
     )[..., None]
     spread = (apart + BORROWED * pooled_apart) / (degrees + BORROWED)
     tau2 = (spread - s2 * _ratio(rest.inverse, rest.weight)[..., None]).clamp_min(BETWEEN_FLOOR)
@@ -228,8 +228,8 @@ def coupled_baseline(
 
     # Target.
     c = pseudo_count
-    target = (h[..., index] + left.total + c * mu[..., None]) / (
-        mass[..., index] + left.weight + c
+    target = (_at(h, index) + left.total + c * mu[..., None]) / (
+        _at(mass, index) + left.weight + c
     ).clamp_min(1e-6)
     if prior is None or prior.covariance is None:
         goal = (w * target).sum(dim=-1)
@@ -243,7 +243,7 @@ def coupled_baseline(
 
 def _coupled(
     gain: Tensor,
-    index: Tensor,
+    index: Tensor | None,
     w: Tensor,
     target: Tensor,
     mu: Tensor,
@@ -258,13 +258,13 @@ def _coupled(
     denominator = (weight + c).clamp_min(1e-6)
     shared = total / denominator, weight / denominator  # T - mu = shared[0] - mu shared[1]
     first, second = (torch.einsum("...kl,...l->...k", gain, x) for x in shared)
-    full = shared[0][..., index] - mu[..., None] * shared[1][..., index]  # (..., P, J): T - mu
+    full = _at(shared[0], index) - mu[..., None] * _at(shared[1], index)  # (..., P, J): T - mu
     change = target - mu[..., None] - full
-    if index.shape[1] == 1:
-        own = gain.diagonal(dim1=-2, dim2=-1)[..., index] * change
-    else:  # soft weights: every skill is in every row
+    if index is not None:
+        own = _at(gain.diagonal(dim1=-2, dim2=-1), index) * change
+    else:  # every skill is in every row
         own = torch.einsum("...kl,...pl->...pk", gain, change)
-    deviation = first[..., index] - mu[..., None] * second[..., index] + own
+    deviation = _at(first, index) - mu[..., None] * _at(second, index) + own
     return mu + (w * deviation).sum(dim=-1)
 
 
@@ -298,8 +298,16 @@ def _prompts(rewards: Tensor, mask: Tensor | None) -> _Prompts:
     return _Prompts(n, mean, within, others)
 
 
-def _membership(skills: Tensor, n_skills: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Skills that each prompt may belong to, and how much. Shape of both: (P, J)."""
+def _at(values: Tensor, index: Tensor | None) -> Tensor:
+    """What each prompt's skills have: (..., K) to (..., P, J), or to (..., 1, K) without labels."""
+    return values[..., None, :] if index is None else values[..., index]
+
+
+def _membership(skills: Tensor, n_skills: int, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
+    """Each prompt's label, shape (P, 1), or ``None``; and its weights, shape (P, J).
+
+    J is 1 with labels, and K with weights.
+    """
     if skills.ndim == 1:
         if len(skills) and not 0 <= int(skills.min()) <= int(skills.max()) < n_skills:
             row = int(((skills < 0) | (skills >= n_skills)).nonzero()[0, 0])
@@ -309,7 +317,7 @@ def _membership(skills: Tensor, n_skills: int, dtype: torch.dtype) -> tuple[Tens
         raise ZooError(
             f"Skill weights have {skills.shape[1]} columns: there are {n_skills} skills."
         )
-    return torch.arange(n_skills, device=skills.device).expand_as(skills), skills.to(dtype)
+    return None, skills.to(dtype)
 
 
 def _own(prompts: _Prompts) -> Tensor:
@@ -329,14 +337,16 @@ def _own(prompts: _Prompts) -> Tensor:
 
 def _sums(
     own: Tensor,
-    index: Tensor,
+    index: Tensor | None,
     weight: Tensor,
     n_skills: int,
     reduce: Callable[[Tensor], Tensor] | None,
 ) -> Tensor:
     """The fields of :class:`SkillSums`. Shape: (6, ..., P) to (6, ..., K)."""
-    flat = (own[..., None] * weight).flatten(-2)  # (6, ..., P * J)
-    sums = flat.new_zeros(*flat.shape[:-1], n_skills).index_add_(-1, index.flatten(), flat)
+    if index is None:
+        sums = own @ weight
+    else:
+        sums = own.new_zeros(*own.shape[:-1], n_skills).index_add_(-1, index[:, 0], own)
     return sums if reduce is None else reduce(sums)
 
 

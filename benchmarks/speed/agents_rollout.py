@@ -15,6 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -151,7 +152,7 @@ def _trl_step(policy: CausalPolicy, wanted: int) -> float:
         trainer.train()
     # From the end of a step to the end of the next: rollouts are made before a step begins.
     ends = marks[1::2]
-    return statistics.median(b - a for a, b in zip(ends, ends[1:], strict=False))
+    return statistics.median(b - a for a, b in pairwise(ends))
 
 
 if __name__ == "__main__":

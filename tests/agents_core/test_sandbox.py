@@ -4,13 +4,13 @@ import logging
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from zoo import ZooError
 from zoo.agents.sandbox import Limits, Sandbox, SandboxError, Walls, best_walls, run
 from zoo.agents.sandbox import walls as walls_module
-from zoo.agents.sandbox.walls import OFFERS
 
 from .sandbox_escapes import ESCAPES, attempt, maker, python
 
@@ -71,18 +71,56 @@ def test_hook_refuses_python_sockets_and_strict_refuses_the_hook(caplog, monkeyp
     assert "weak on this machine" in caplog.text
 
 
-def test_a_machine_without_namespaces_falls_back(monkeypatch):
-    """A launcher that may not unshare is what a container's filter makes of it."""
-    monkeypatch.setattr(walls_module, "OFFERS", (("namespaces", "nonsense"), *OFFERS[1:]))
-    real = Sandbox.run
+FORBID = """
+import sys
+from zoo.agents.sandbox import launcher
+rules = launcher.Filter()
+if "unshare" in sys.argv:
+    rules.refuse(launcher.CALLS["unshare"])
+if "landlock" in sys.argv:
+    rules.refuse((launcher.LANDLOCK_CREATE,) * 2)
+if "seccomp" in sys.argv:
+    rules.refuse_if((157, 167), 0, launcher.Filter.EQUAL, launcher.PR_SET_SECCOMP)  # prctl
+launcher.prctl(launcher.PR_SET_NO_NEW_PRIVS, 1)
+rules.install()
+from zoo.agents.sandbox import Limits, Sandbox, SandboxError, best_walls
+from tests.agents_core.sandbox_escapes import attempt
+print(" ".join(best_walls().layers))
+with Sandbox(limits=Limits(timeout_s=60)) as box:
+    if best_walls().network != "hook":
+        attempt(box, "socket.socket()", "socket")
+    attempt(box, "open('/etc/passwd', 'a')")
+try:
+    Sandbox(strict=True).close()
+except SandboxError:
+    print("refused")
+"""
 
-    def refused(self, *args, **kwargs):
-        if "namespaces" in self.walls.layers:
-            raise SandboxError("unshare: Operation not permitted")
-        return real(self, *args, **kwargs)
 
-    monkeypatch.setattr(Sandbox, "run", refused)
-    assert best_walls.__wrapped__().layers in (("landlock", "seccomp"), ("seccomp",), ("hook",))
+@pytest.mark.parametrize(
+    ("forbidden", "layers"),
+    [
+        (["unshare"], "landlock seccomp"),
+        (["unshare", "landlock"], "seccomp"),
+        (["unshare", "landlock", "seccomp"], "hook"),
+    ],
+    ids=["container", "old kernel", "neither"],
+)
+def test_falls_back_where_calls_are_forbidden(forbidden, layers):
+    """In a process that may not make these calls, as in a container."""
+    needs(("landlock", "seccomp"))
+    repository = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    done = subprocess.run(
+        [sys.executable, "-c", FORBID, *forbidden],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([repository, *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[0] == layers
+    strict = layers == "landlock seccomp"
+    assert ("refused" in done.stdout) != strict
+    assert ("weak on this machine" in done.stderr) != strict
 
 
 def test_results():
@@ -104,6 +142,25 @@ def test_stdin_and_the_folder_last_from_run_to_run():
         assert box.files() == ["a"]
         folder = box.folder
     assert not folder.exists()
+
+
+def test_boxes_run_side_by_side():
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda i: run(f"echo {i} > a; sleep 0.2; cat a").stdout, range(8))
+    assert list(found) == [f"{i}\n" for i in range(8)]
+
+
+def test_the_folder_lies_where_a_task_expects_it():
+    if "namespaces" not in best_walls().layers:
+        pytest.skip("a folder can lie elsewhere in namespaces only")
+    with Sandbox({"a": "1"}, inside="/app/data") as box:
+        assert box.run("cat /app/data/a; echo 2 > /app/data/b; pwd").stdout == "1/app/data\n"
+        assert box.files() == ["a", "b"]
+    for inside in ("/usr/app", "app", "/", "/a/../b"):
+        with pytest.raises(ZooError, match="can't lie at"):
+            Sandbox(inside=inside)
+    with pytest.raises(ZooError, match="hide the folder of this Python"):
+        Sandbox(inside="/" + sys.base_prefix.split("/")[1])
 
 
 def test_cpu_limit():

@@ -10,6 +10,11 @@ from zoo.agents.envs.base import VectorStep as VectorStep
 from zoo.agents.envs.base import check_disjoint as check_disjoint
 from zoo.agents.envs.base import draw_tasks as draw_tasks
 from zoo.agents.envs.base import split_seeds as split_seeds
+from zoo.agents.envs.bridge import HttpEnvBridge as HttpEnvBridge
+from zoo.agents.envs.engines import AlfworldEnv as AlfworldEnv
+from zoo.agents.envs.engines import AlfworldPddlEnv as AlfworldPddlEnv
+from zoo.agents.envs.engines import TextWorldEnv as TextWorldEnv
+from zoo.agents.envs.engines import textworld_tasks as textworld_tasks
 from zoo.agents.envs.household import HouseholdEnv as HouseholdEnv
 from zoo.agents.envs.household import household_tasks as household_tasks
 from zoo.agents.envs.shop import ShopEnv as ShopEnv

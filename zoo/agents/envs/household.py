@@ -209,10 +209,13 @@ class Room:
         found["inventory"] = (INVENTORY, 0, 0)
         found["help"] = (ASK, 0, 0)
         if held >= 0:
+            # The domain would let things be examined where they lie as well; ALFWorld's engine
+            # offers it for what is held alone, and a test compares the two.
             found[f"examine {self.things[held]}"] = (EXAMINE_O, held, 0)
         if at < 0:
             return found
         place, kind = self.places[at], self.receptacles[at]
+        del found[f"go to {place}"]
         found[f"examine {place}"] = (EXAMINE_R, at, 0)
         if self.opens[at]:
             found[f"close {place}" if opened else f"open {place}"] = (
@@ -227,8 +230,6 @@ class Room:
                 found[f"use {thing}"] = (USE, o, 0)
             elif visible and held < 0:
                 found[f"take {thing} from {place}"] = (TAKE, o, at)
-            if visible:
-                found[f"examine {thing}"] = (EXAMINE_O, o, 0)
         if held >= 0:
             thing, what = self.things[held], self.objects[held]
             if visible and what in self.holds[at]:
@@ -375,8 +376,6 @@ class HouseholdEnv:
 
     def _condition(self, o: int) -> str:
         thing = self.room.things[o]  # type: ignore[union-attr]
-        if self.room.objects[o] == "desklamp":  # type: ignore[union-attr]
-            return f"The {thing} is {'on' if self.toggled >> o & 1 else 'off'}."
         words = [
             word
             for word, bits in (("clean", self.clean), ("hot", self.hot), ("cool", self.cool))
@@ -394,8 +393,11 @@ class HouseholdEnv:
                 and any(self.toggled >> o & 1 and o in self.inside[self.at] for o in room.lamps)
             )
         bits = {"clean": self.clean, "heat": self.hot, "cool": self.cool}.get(room.family, -1)
-        there = [o for r in room.goals for o in self.inside[r] if o in room.targets]
-        return sum(bits >> o & 1 for o in there) >= (2 if room.family == "pick_two" else 1)
+        needed = 2 if room.family == "pick_two" else 1  # both in one receptacle
+        return any(
+            sum(bits >> o & 1 for o in self.inside[r] if o in room.targets) >= needed
+            for r in room.goals
+        )
 
     def close(self) -> None:
         """Nothing to free."""
@@ -469,9 +471,9 @@ def expert_action(env: HouseholdEnv, explore: bool = False) -> str:
         verb = f"{room.family} {room.things[held]} with {room.places[appliance]}"
         return verb if env.at == appliance else f"go to {room.places[appliance]}"
     if held >= 0:
-        goal = env.at if env.at in room.goals else room.goals[0]
+        goal = _goal_place(env)
         return _reach(env, goal) or f"move {room.things[held]} to {room.places[goal]}"
-    placed = {o for r in room.goals for o in env.inside[r] if bits >> o & 1}
+    placed = {o for o in env.inside[_goal_place(env)] if bits >> o & 1} if room.goals else ()
     wanted = [o for o in room.targets if o not in placed]
     go = _seek(env, wanted, explore)
     if go:
@@ -501,6 +503,16 @@ def _seek(env: HouseholdEnv, wanted: Sequence[int], explore: bool) -> str | None
         return _reach(env, known[0])
     unseen = [r for r in range(len(env.inside)) if not env.seen >> r & 1]
     return _reach(env, env.at if env.at in unseen else unseen[0])
+
+
+def _goal_place(env: HouseholdEnv) -> int:
+    """Where to put things: where the first of two lies already, or else near by."""
+    room = env.room
+    assert room is not None
+    counts = [sum(o in room.targets for o in env.inside[r]) for r in room.goals]
+    if room.family == "pick_two" and any(counts):
+        return room.goals[counts.index(max(counts))]
+    return env.at if env.at in room.goals else room.goals[0]
 
 
 def _put_away(env: HouseholdEnv) -> str:

@@ -320,7 +320,8 @@ class SokobanVectorEnv:
         to = self.player + OFFSETS[moves]
         beyond = to + OFFSETS[moves]
         blocked = self._look(self.walls, beyond) | self._look(self.boxes, beyond)
-        return ~self._look(self.walls, to) & ~(self._look(self.boxes, to) & blocked)
+        free = ~self._look(self.walls, to) & ~(self._look(self.boxes, to) & blocked)
+        return np.asarray(free)
 
     def step(self, actions: Sequence[str], active: Sequence[bool] | None = None) -> VectorStep:
         """Moves each player that is active and not done; see ``VectorEnv.step``."""

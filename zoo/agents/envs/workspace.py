@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -111,12 +112,12 @@ def harbor_tasks(root: str | os.PathLike[str], split: str = "test") -> list[Task
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ImportError:  # Python 3.10
-        import tomli as tomllib  # type: ignore[no-redef]
+    else:
+        import tomli as tomllib
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return dict(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ZooError(f"{path} is no TOML: {error}.") from None
 

@@ -133,6 +133,8 @@ class Sandbox:
         inside: str = INSIDE,
         walls: Walls | None = None,
     ) -> None:
+        if sys.platform != "linux":
+            raise SandboxError(f"The sandbox needs Linux, not {sys.platform}.")
         self.walls = walls or best_walls()
         self.limits, self.network = limits or Limits(), network
         if strict and not self.walls.strict:
@@ -143,6 +145,8 @@ class Sandbox:
             )
         if not INSIDE_NAME.fullmatch(inside) or inside.split("/")[1] in TAKEN:
             raise ZooError(f"A sandbox can't lie at {inside!r}: expected such as '/app'.")
+        if any(Path(path).is_relative_to(inside) for path in readable_folders()):
+            raise ZooError(f"A sandbox at {inside!r} would hide the folder of this Python.")
         self._inside = inside
         self.uid = random.SystemRandom().choice(USERS) if self.walls.root else None
         self._base = Path(tempfile.mkdtemp(prefix="sandbox-"))
@@ -225,7 +229,7 @@ class Sandbox:
                 "network": self.network,
                 "parent": os.getpid(),
                 "protected": [os.getpid(), os.getpgid(0)],
-                "readonly": readable_folders(),
+                "readonly": list(readable_folders()),
                 "root": str(self._base / "root"),
                 "status": status_write,
                 "uid": self.uid,

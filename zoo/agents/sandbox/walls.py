@@ -85,7 +85,8 @@ def best_walls() -> Walls:
     return offer
 
 
-def readable_folders() -> list[str]:
+@functools.cache
+def readable_folders() -> tuple[str, ...]:
     """What a command may read: the system's programs and this interpreter's folders."""
     paths = list(SYSTEM)
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
@@ -95,7 +96,7 @@ def readable_folders() -> list[str]:
         inside = any(Path(path).is_relative_to(k) for k in kept if not os.path.islink(k))
         if os.path.lexists(path) and not inside:
             kept.append(path)
-    return kept
+    return tuple(kept)
 
 
 def processes() -> dict[int, tuple[int, int, int, int]]:

@@ -226,8 +226,8 @@ class SkillLibrary:
         for name in self.names:
             if name not in skills:
                 _remove_folder(self.root / name)
-        for name, content in checked.items():
-            _write_folder(self.root / name, content)
+        for name, checked_files in checked.items():
+            _write_folder(self.root / name, checked_files)
         for name in (HISTORY, STATE):
             if name in paths:
                 with atomic_path(self.root / name) as temporary:

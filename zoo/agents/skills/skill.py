@@ -249,7 +249,8 @@ def load_skill(folder: str | os.PathLike[str]) -> Skill:
         _refuse(name, "its folder is a symbolic link")
     if not path.is_dir():
         _refuse(name, f"{path} is no folder")
-    files, total = {}, 0
+    files: dict[str, bytes] = {}
+    total = 0
     for relative, status in _tree(path, name):
         total += status.st_size
         if len(files) + 1 > MAX_FILES:

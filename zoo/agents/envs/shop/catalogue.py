@@ -280,7 +280,7 @@ def _webshop_product(item: Mapping[str, Any], about: Mapping[str, Any]) -> Produ
 
 def _webshop_options(product: Product, wanted: Sequence[str]) -> dict[str, str]:
     """A wish's option values with the names that the product gives them."""
-    found = {}
+    found: dict[str, str] = {}
     for value in wanted:
         text = str(value).strip().lower()
         name = next((n for n, values in product.options.items() if text in values), "")

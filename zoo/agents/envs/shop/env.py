@@ -60,7 +60,7 @@ def purchase_reward(product: Product, options: dict[str, str], goal: dict[str, A
     fitting = sum(value in chosen for value in goal["options"].values())
     cheap = product.price <= goal["ceiling"]
     total = len(goal["attributes"]) + len(goal["options"]) + 1
-    return type_reward(product, goal) * (attributes + fitting + cheap) / total
+    return type_reward(product, goal) * float(attributes + fitting + cheap) / total
 
 
 class ShopEnv:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Mapping
@@ -45,9 +44,16 @@ def execute(state: State, call: Call) -> tuple[State, Any]:
     if fault is not None:
         where = "".join(f"[{p!r}]" for p in fault.absolute_path)
         raise ToolError(f"arguments{where}: {fault.message[:200]}")
-    after = copy.deepcopy(state)
+    after = plain_copy(state)
     result = TOOLS[call.name].call(after, **call.arguments)
-    return after, copy.deepcopy(result)
+    return after, plain_copy(result)
+
+
+def plain_copy(value: Any) -> Any:
+    """A copy of plain values, several times faster than ``copy.deepcopy``."""
+    if isinstance(value, Mapping):
+        return {key: plain_copy(item) for key, item in value.items()}
+    return [plain_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def state_diff(before: Any, after: Any, path: str = "") -> dict[str, Any]:
@@ -89,7 +95,7 @@ class ToolEnv:
         """
         try:
             self._tools = [TOOLS[name] for name in task.payload["tools"]]
-            self.state = copy.deepcopy(dict(task.payload["state"]))
+            self.state = plain_copy(task.payload["state"])
             instruction = task.payload["instruction"]
             self._goal = _goal(task)
         except (KeyError, TypeError, ToolError) as error:
@@ -142,7 +148,7 @@ class ToolEnv:
         for name in dir(pools):
             if name.isupper() and isinstance(getattr(pools, name), tuple):
                 texts += getattr(pools, name)
-        for family in pools.GROUPS:
+        for family in pools.MAKERS:
             for seed in range(40):
                 texts.append(pools.tool_task(family, seed).payload["instruction"])
         for text in texts:
@@ -155,17 +161,17 @@ class ToolEnv:
 
     def state_dict(self) -> EnvState:
         """The tools' state, and the steps taken."""
-        return {"state": copy.deepcopy(self.state), "steps": self.steps, "done": self.done}
+        return {"state": plain_copy(self.state), "steps": self.steps, "done": self.done}
 
     def load_state_dict(self, state: EnvState) -> None:
         """Goes back to a state of the present task."""
-        self.state = copy.deepcopy(state["state"])
+        self.state = plain_copy(state["state"])
         self.steps, self.done = state["steps"], state["done"]
 
 
 def _goal(task: Task) -> dict[str, Any]:
     """What the task's own calls change."""
-    state = copy.deepcopy(dict(task.payload["state"]))
+    state = plain_copy(task.payload["state"])
     for item in task.payload["calls"]:
         state, _ = execute(state, Call(item["name"], item["arguments"]))
     return state_diff(task.payload["state"], state)

@@ -89,7 +89,7 @@ def grpo() -> None:
 
     def ours() -> None:
         found = policy.generate(prompts, TOKENS, stop_ids=NEVER)
-        rewards = (found.ids == wanted).float().mean(dim=1).view(PROMPTS, GROUP)
+        rewards = (found.tokens == wanted).float().mean(dim=1).view(PROMPTS, GROUP)
         advantage = grpo_advantage(rewards).values.flatten()
         rows = Sequences.of(prompts, found, policy.pad_id)
         now = policy.token_logprobs(rows.ids, rows.mask, rows.actions)

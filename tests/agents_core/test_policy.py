@@ -57,7 +57,7 @@ def test_sampling_with_and_without_cache_is_the_same(policy, prompts):
         )
         for use_cache in (True, False)
     ]
-    assert torch.equal(found[0].ids, found[1].ids)
+    assert torch.equal(found[0].tokens, found[1].tokens)
     torch.testing.assert_close(found[0].logprobs, found[1].logprobs, atol=1e-5, rtol=0)
 
 
@@ -103,7 +103,7 @@ def test_log_probabilities_of_nothing_keep_the_graph(policy, prompts):
 def test_greedy_takes_the_likeliest_and_stops_at_the_end_token(policy, prompts):
     rollout = policy.generate(prompts, 12, temperature=0)
     first = policy(torch.tensor([prompts[0]]))[0, -1].argmax()
-    assert rollout.ids[0, 0] == first
+    assert rollout.tokens[0, 0] == first
     for row, ended in zip(rollout.rows(), rollout.ended.tolist(), strict=True):
         assert (policy.stop_ids[0] in row) == ended
         assert policy.stop_ids[0] not in row[:-1]
@@ -112,7 +112,7 @@ def test_greedy_takes_the_likeliest_and_stops_at_the_end_token(policy, prompts):
 def test_sampled_shares_are_the_probabilities(policy, prompts):
     logprobs = policy(torch.tensor([prompts[0]]))[0, -1].float().log_softmax(0)
     rollout = policy.generate([prompts[0]] * 20_000, 1, generator=torch.Generator().manual_seed(0))
-    shares = torch.bincount(rollout.ids[:, 0], minlength=len(logprobs)) / 20_000
+    shares = torch.bincount(rollout.tokens[:, 0], minlength=len(logprobs)) / 20_000
     error = (logprobs.exp() * (1 - logprobs.exp()) / 20_000).sqrt()
     assert ((shares - logprobs.exp()).abs() < 4.5 * error + 1e-6).all()
 
@@ -122,7 +122,7 @@ def test_top_p_never_draws_from_the_tail(policy, prompts):
     values, order = probabilities.sort(descending=True)
     kept = order[: int((values.cumsum(0) - values < 0.3).sum())]
     rollout = policy.generate([prompts[0]] * 500, 1, top_p=0.3)
-    assert torch.isin(rollout.ids[:, 0], kept).all()
+    assert torch.isin(rollout.tokens[:, 0], kept).all()
 
 
 def test_keyed_draws_do_not_depend_on_the_batch(policy, prompts):

@@ -1,13 +1,12 @@
 """Skills that the data do not name: clusters that are those of the data, and tags."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
 from scipy.special import comb
 
 from tests.scpo.case import SKILLS, VOCABULARY
+from zoo.agents.llm import ScriptedClient
 from zoo.agents.policy import CausalPolicy, PolicyArgs, TinyConfig
 from zoo.datamodules import VerifiableReasoningDataModule
 from zoo.errors import ZooError
@@ -87,33 +86,21 @@ def test_fewer_questions_than_clusters_are_refused():
         ClusterSkills(policy, 8).fit(policy, ["sort 1 2", "max 1 2"])
 
 
-@dataclass
-class Reply:
-    text: str
-
-
-class Client:
-    """Answers with the first word of the question, and counts how often it is asked."""
-
-    def __init__(self, answer=None):
-        self.asked, self.answer = 0, answer
-
-    def chat_batch(self, conversations):
-        self.asked += len(conversations)
-        words = [c[0]["content"].rpartition("\n")[2].split()[0] for c in conversations]
-        return [[Reply(self.answer or f" {word.title()}.")] for word in words]
+def first_word(request):
+    """Of the question, as a model may write it."""
+    return f" {request.text().rpartition(chr(10))[2].split()[0].title()}."
 
 
 def test_each_question_is_tagged_once():
-    client = Client()
+    client = ScriptedClient([("Which one skill", first_word)])
     tagger = SkillTagger(TaggerArgs(model="m"), SKILLS, client)
     assert tagger(["sort 1 2", "max 3 4", "sort 1 2"]).tolist() == [4, 1, 4]
     assert tagger(["max 3 4", "last 1"]).tolist() == [1, 0]
-    assert client.asked == 3
+    assert len(client.requests) == 3
 
 
 def test_a_tag_that_is_no_skill_is_an_error():
-    tagger = SkillTagger(TaggerArgs(model="m"), SKILLS, Client("sorting"))
+    tagger = SkillTagger(TaggerArgs(model="m"), SKILLS, ScriptedClient([("", "sorting")]))
     with pytest.raises(ZooError, match=r"'sorting'.*Did you mean 'sort'"):
         tagger(["sort 1 2"])
     with pytest.raises(ZooError, match=r"tagger\.model"):

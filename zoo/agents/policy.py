@@ -223,6 +223,11 @@ class CausalPolicy(nn.Module):
     # -- text --------------------------------------------------------------------------------
 
     @property
+    def tokenizer(self) -> Any:
+        """Of transformers."""
+        return self.codec.tokenizer
+
+    @property
     def stop_ids(self) -> list[int]:
         """Tokens that end a response."""
         return self.codec.stop_ids

@@ -20,13 +20,13 @@ class Rollout(NamedTuple):
     """Responses, of one turn.
 
     Attributes:
-        ids: Sampled tokens, the one that ends the response among them. Shape: (B, T), int64.
+        tokens: What was sampled, the one that ends the response among them. Shape: (B, T), int64.
         logprobs: Of the temperature-scaled distribution, 0 where masked. Shape: (B, T), float32.
         mask: Which tokens are there. Shape: (B, T), bool.
         ended: Whether the response ended by itself rather than at the limit. Shape: (B,), bool.
     """
 
-    ids: Tensor
+    tokens: Tensor
     logprobs: Tensor
     mask: Tensor
     ended: Tensor
@@ -34,7 +34,7 @@ class Rollout(NamedTuple):
     def rows(self) -> list[list[int]]:
         """The tokens of each response."""
         lengths = self.mask.sum(dim=1).tolist()
-        return [row[:n] for row, n in zip(self.ids.tolist(), lengths, strict=True)]
+        return [row[:n] for row, n in zip(self.tokens.tolist(), lengths, strict=True)]
 
 
 @dataclass
@@ -68,9 +68,9 @@ class Sequences:
     @classmethod
     def of(cls, prompts: Sequence[Sequence[int]], rollout: Rollout, pad_id: int) -> Sequences:
         """Prompts and their responses, one trajectory each."""
-        ids, mask = pad_rows(prompts, pad_id, rollout.ids.device, left=True)
+        ids, mask = pad_rows(prompts, pad_id, rollout.tokens.device, left=True)
         return cls(
-            torch.cat([ids, rollout.ids], dim=1),
+            torch.cat([ids, rollout.tokens], dim=1),
             torch.cat([mask, rollout.mask.long()], dim=1),
             torch.cat([torch.zeros_like(mask, dtype=torch.bool), rollout.mask], dim=1),
             torch.cat([torch.zeros_like(mask, dtype=torch.float32), rollout.logprobs], dim=1),

@@ -169,14 +169,19 @@ class SkillTagger:
         """
         new = sorted(set(questions) - set(self.known))
         if new:
+            from zoo.agents.llm import Request
+
             asked = [
-                [
-                    {
-                        "role": "user",
-                        "content": "Which one skill does this problem need most? Answer with one "
-                        f"of these words and nothing else: {', '.join(self.names)}.\n\n{question}",
-                    }
-                ]
+                Request(
+                    [
+                        {
+                            "role": "user",
+                            "content": "Which one skill does this problem need most? Answer with one "
+                            f"of these words and nothing else: {', '.join(self.names)}.\n\n{question}",
+                        }
+                    ],
+                    max_tokens=16,
+                )
                 for question in new
             ]
             for question, replies in zip(new, self.client.chat_batch(asked), strict=True):

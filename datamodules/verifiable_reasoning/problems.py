@@ -65,7 +65,7 @@ def to_problem(row: Mapping[str, Any], skills: Sequence[str], where: str) -> Pro
     if not skills:
         return Problem(question, answer, 0, solution)
     name = next((str(row[k]) for k in SKILL if row.get(k)), None)
-    if name not in skills:
+    if name is None or name not in skills:
         hint = did_you_mean(name, skills) if name else ""
         raise ZooError(
             f"{where} has the unknown skill {name!r}: there are {', '.join(skills)}.{hint}"

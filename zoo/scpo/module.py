@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NORMALISE = ("batch_std", "none")
+VAL_ROLLOUTS = 2  # sampled of each validation prompt
 UNKNOWN = -1  # skill of a question that nobody labelled
 
 
@@ -73,7 +74,8 @@ class SCPO(PolicyModule):
     leave-one-out and the shrinkage are after arXiv 2511.03710; what these leave open is our choice.
     """
 
-    monitor: ClassVar[tuple[str, str]] = ("val_accuracy", "max")
+    # What is trained for: greedy answers hardly change while sampled ones become right.
+    monitor: ClassVar[tuple[str, str]] = ("val_sampled", "max")
 
     def __init__(
         self,
@@ -153,9 +155,9 @@ class SCPO(PolicyModule):
             self.clusters = ClusterSkills(self.policy, n_skills)
         elif skill_source == "llm":
             self.tagger = SkillTagger(TaggerArgs.of(tagger), self.skill_names)
-        tries = {f"pass_at_{k}": PassAtK(k) for k in (1, 8) if k <= test_rollouts}
+        tries = {f"pass_at_{k}": PassAtK(k) for k in (8,) if k <= test_rollouts}
         self.measure(
-            MetricCollection({"accuracy": MeanMetric()}),
+            MetricCollection({"accuracy": MeanMetric(), "sampled": MeanMetric()}),
             by_skill=SuccessRate(self.skill_names, "accuracy"),
             **tries,
         )
@@ -258,9 +260,10 @@ class SCPO(PolicyModule):
     # -- validation and test -----------------------------------------------------------------
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Greedy answers; returns which are right."""
+        """Greedy answers and sampled ones; returns which of the first are right."""
         right, texts = self._greedy(batch)
         self.val_metrics["val_accuracy"].update(right)
+        self.val_metrics["val_sampled"].update(self._sample(batch, VAL_ROLLOUTS)[1])
         return {"right": right, "texts": texts}
 
     def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
@@ -271,8 +274,9 @@ class SCPO(PolicyModule):
         self.test_metrics["test_by_skill"].update(right, labels)
         found: dict[str, Any] = {"right": right, "texts": texts}
         if self.test_rollouts:
-            rollouts = self._sample(batch)
+            rollouts = self._rollouts(batch)
             found["rewards"] = rollouts.rewards
+            self.test_metrics["test_sampled"].update(rollouts.rewards)
             for name, metric in self.test_metrics.items():
                 if name.startswith("test_pass_at"):
                     metric.update(rollouts.rewards == 1)
@@ -284,9 +288,8 @@ class SCPO(PolicyModule):
         texts = self.policy.decode(rollout.rows())
         return self.reward(texts, batch["answer"]), texts
 
-    def _sample(self, batch: Mapping[str, Any]) -> Rollouts:
-        """Responses that depend on the prompt's number alone, not on batches or processes."""
-        count = self.test_rollouts
+    def _sample(self, batch: Mapping[str, Any], count: int) -> tuple[Sequences, Tensor]:
+        """Responses that depend on the prompt's number alone, and their rewards, (B, count)."""
         index = torch.as_tensor(batch["index"])
         prompts = [self.policy.encode_prompt(q) for q in batch["question"] for _ in range(count)]
         keys = (index[:, None] * count + torch.arange(count)).flatten().to(self.device)
@@ -295,10 +298,14 @@ class SCPO(PolicyModule):
         )
         answers = [a for a in batch["answer"] for _ in range(count)]
         rewards = self.reward(self.policy.decode(rollout.rows()), answers).view(-1, count)
-        sequences = Sequences.of(prompts, rollout, self.policy.pad_id)
+        return Sequences.of(prompts, rollout, self.policy.pad_id), rewards
+
+    def _rollouts(self, batch: Mapping[str, Any]) -> Rollouts:
+        sequences, rewards = self._sample(batch, self.test_rollouts)
         for name in ("ids", "mask", "actions", "logprobs", "owner"):
             setattr(sequences, name, getattr(sequences, name).cpu())
         skills = self.skills(batch) if self._skills_known() else torch.as_tensor(batch["skill"])
+        index = torch.as_tensor(batch["index"])
         return Rollouts(rewards.cpu(), skills.cpu(), index.cpu(), sequences)
 
     def _skills_known(self) -> bool:

@@ -172,21 +172,18 @@ class SkillTagger:
             from zoo.agents.llm import Request
 
             asked = [
-                Request(
-                    [
-                        {
-                            "role": "user",
-                            "content": "Which one skill does this problem need most? Answer with one "
-                            f"of these words and nothing else: {', '.join(self.names)}.\n\n{question}",
-                        }
-                    ],
-                    max_tokens=16,
-                )
+                Request([{"role": "user", "content": self._ask(question)}], max_tokens=16)
                 for question in new
             ]
             for question, replies in zip(new, self.client.chat_batch(asked), strict=True):
                 self.known[question] = self._number(question, replies[0].text)
         return torch.tensor([self.known[q] for q in questions])
+
+    def _ask(self, question: str) -> str:
+        return (
+            "Which one skill does this problem need most? Answer with one of these words and "
+            f"nothing else: {', '.join(self.names)}.\n\n{question}"
+        )
 
     def _number(self, question: str, reply: str) -> int:
         name = reply.strip().strip(".").lower()

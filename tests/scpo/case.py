@@ -73,5 +73,6 @@ CASE = Case(
     write_inputs=write_inputs,
     predict=lambda folder: {"question": "sort 3 1 2"},
     bad_inputs=bad_inputs,
+    trainer={"check_val_every_n_epoch": 1},
     learns=0.9,  # of imitation's loss to that of rewards; tests/scpo has that the first falls
 )

@@ -22,7 +22,14 @@ from zoo.atomic import write_json
 from zoo.errors import ZooError, check_choice
 from zoo.scpo.baseline import BASELINES, PSEUDO_COUNT, estimate_baselines
 from zoo.scpo.history import SkillHistory
-from zoo.scpo.report import VALUE_ROLLOUTS, Rollouts, baseline_errors, gradient_scatter
+from zoo.scpo.report import (
+    MEASURED,
+    VALUE_ROLLOUTS,
+    Rollouts,
+    baseline_errors,
+    errors_in_training,
+    gradient_scatter,
+)
 from zoo.scpo.skills import SOURCES, ClusterSkills, SkillTagger, TaggerArgs
 
 if TYPE_CHECKING:
@@ -161,6 +168,8 @@ class SCPO(PolicyModule):
             by_skill=SuccessRate(self.skill_names, "accuracy"),
             **tries,
         )
+        self.errors: Tensor
+        self.register_buffer("errors", torch.zeros(len(MEASURED) + 1))
         self._tested: list[Rollouts] = []
 
     # -- training ----------------------------------------------------------------------------
@@ -186,6 +195,12 @@ class SCPO(PolicyModule):
         rewards = self.reward(self.policy.decode(rollout.rows()), answers).view(-1, n)
         skills = self.skills(batch)
         advantage = self.advantage(rewards, skills)
+        if n > 1:
+            checked = check_rewards(rewards, self.clip_rewards)
+            errors = errors_in_training(
+                checked, skills, self.n_skills, self.history.prior(), self.pseudo_count
+            )
+            self.errors.add_(sum_over_ranks(errors))
         sums = skill_sums(rewards, skills, self.n_skills, reduce=sum_over_ranks)
         self.history.update(sums)  # after the step's baseline was made
         equal = (rewards == rewards[:, :1]).all(dim=1)
@@ -321,6 +336,9 @@ class SCPO(PolicyModule):
                 values |= {k if k == name else f"test_{k}": v for k, v in parts.items()}
                 metric.reset()
         values |= {f"test_{name}": value for name, value in self.baseline_table().items()}
+        if self.errors[-1] > 0:
+            means = (self.errors[:-1] / self.errors[-1]).tolist()
+            values |= {f"test_training_mse_{k}": v for k, v in zip(MEASURED, means, strict=True)}
         self.log_dict(values)
         self._tested.clear()
 
@@ -328,7 +346,8 @@ class SCPO(PolicyModule):
         """Errors of the baselines at this policy, and the scatter of the gradient.
 
         ``scpo`` has the history that training left, of which the last steps are a little older than
-        the policy; ``scpo_alone`` has none. The same on all processes.
+        the policy; ``scpo_alone`` has none. The same on all processes. ``training_mse`` beside it is
+        over all steps of training so far.
         """
         parts = list(self._tested)
         if world_size() > 1:

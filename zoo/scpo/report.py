@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from zoo.agents.distributed import sum_over_ranks
 from zoo.agents.losses import Prior, aggregate
 from zoo.agents.policy import CausalPolicy
 from zoo.agents.rollout import Sequences
@@ -15,6 +16,7 @@ from zoo.reproducible import generator
 from zoo.scpo.baseline import BASELINES, PSEUDO_COUNT, estimate_baselines
 
 VALUE_ROLLOUTS = 32  # of the prompt's value; the others are what baselines are made of
+MEASURED = ("rloo", "global", "scpo", "scpo_alone")  # in training; the last without history
 UNBIASED = ("rloo", "global", "scpo")  # group means scale the gradient
 
 
@@ -82,6 +84,46 @@ class Rollouts:
                 if len(rows) == min(size, len(order)):
                     yield rows, torch.arange(start, start + group)
             number += 1
+
+
+def errors_in_training(
+    rewards: Tensor,
+    skills: Tensor,
+    n_skills: int,
+    prior: Prior | None,
+    pseudo_count: float = PSEUDO_COUNT,
+) -> Tensor:
+    """Squared errors of :data:`MEASURED` on a step's own rewards, summed over its rollouts.
+
+    A baseline that does not depend on r has E (r - b)^2 = (b - v)^2 + Var r, and the variance within
+    prompts estimates the last term without bias: so their difference estimates the error against
+    the values v, which nobody knows. Single steps may give less than 0.
+
+    Args:
+        rewards: Shape: (P, n), n >= 2.
+        skills: Labels (P,) or weights (P, K).
+        n_skills: K.
+        prior: Of earlier steps.
+        pseudo_count: See :func:`~zoo.scpo.baseline.estimate_baselines`.
+
+    Returns:
+        One for each of :data:`MEASURED`, and the number of rollouts. Shape: (5,).
+    """
+    variance = rewards.var(dim=1).sum() * rewards.shape[1]
+    sums = []
+    for name in MEASURED:
+        past = None if name.endswith("_alone") else prior
+        baseline = estimate_baselines(
+            rewards,
+            skills,
+            name.removesuffix("_alone"),
+            n_skills,
+            past,
+            pseudo_count=pseudo_count,
+            reduce=sum_over_ranks,
+        )
+        sums.append((rewards - baseline).square().sum() - variance)
+    return torch.stack([*sums, rewards.new_tensor(rewards.numel())])
 
 
 def baseline_errors(

@@ -346,8 +346,7 @@ class SCPO(PolicyModule):
         """Errors of the baselines at this policy, and the scatter of the gradient.
 
         ``scpo`` has the history that training left, of which the last steps are a little older than
-        the policy; ``scpo_alone`` has none. The same on all processes. ``training_mse`` beside it is
-        over all steps of training so far.
+        the policy; ``scpo_alone`` has none. The same on all processes.
         """
         parts = list(self._tested)
         if world_size() > 1:

@@ -95,9 +95,9 @@ def errors_in_training(
 ) -> Tensor:
     """Squared errors of :data:`MEASURED` on a step's own rewards, summed over its rollouts.
 
-    A baseline that does not depend on r has E (r - b)^2 = (b - v)^2 + Var r, and the variance within
-    prompts estimates the last term without bias: so their difference estimates the error against
-    the values v, which nobody knows. Single steps may give less than 0.
+    A baseline that does not depend on r has E (r - b)^2 = (b - v)^2 + Var r, and the variance
+    within prompts estimates the last term without bias: so their difference estimates the error
+    against the values v, which nobody knows. Single steps may give less than 0.
 
     Args:
         rewards: Shape: (P, n), n >= 2.

@@ -15,3 +15,7 @@ from .measures import ModelNetCloudsDataModule as ModelNetCloudsDataModule
 from .measures import PointCloudPairsDataModule as PointCloudPairsDataModule
 from .multimodal_fas import MultimodalFASDataModule as MultimodalFASDataModule
 from .token_shards import TokenShardsDataModule as TokenShardsDataModule
+from .trajectories import TrajectoryDataModule as TrajectoryDataModule
+from .verifiable_reasoning import (
+    VerifiableReasoningDataModule as VerifiableReasoningDataModule,
+)

@@ -10,6 +10,7 @@ from .errors import ZooError as ZooError
 from .fair_cover import FairCover as FairCover
 from .hdr_bracket import HDRBracket as HDRBracket
 from .hub import from_pretrained as from_pretrained
+from .scpo import SCPO as SCPO
 from .sem_fas import SemFas as SemFas
 from .sinkhorn_memory import SinkhornMemory as SinkhornMemory
 from .sudo_ot import SudoOT as SudoOT

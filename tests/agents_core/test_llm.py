@@ -25,6 +25,7 @@ from zoo.agents.llm import (
 )
 from zoo.agents.llm.base import calls_in, cut_at
 from zoo.agents.llm.local import LocalClient
+from zoo.agents.policy import CausalPolicy, PolicyArgs, TinyConfig
 
 KEY = "sk-very-secret-0123456789"
 ASK = [{"role": "user", "content": "Say hi."}]
@@ -425,3 +426,25 @@ def test_a_prompt_without_version(tmp_path, monkeypatch):
         prompt_versions("myprompts")
     with pytest.raises(ZooError, match="unsafe"):
         render_prompt("x", package="myprompts")
+
+
+def test_local_client_of_a_policy_and_of_a_model_in_a_folder(tmp_path):
+    """A tiny policy has its own form of a conversation; a folder is loaded by transformers."""
+    torch.manual_seed(0)
+    words = ["open", "the", "door", "yes", "no"]
+    policy = CausalPolicy(PolicyArgs(tiny=TinyConfig(vocabulary=words))).eval()
+    ask = [
+        {"role": "user", "content": "open the door"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "the door"},
+    ]
+    (reply,) = LocalClient(policy).chat(ask, max_tokens=4, temperature=1.0, seed=0)
+    # <bos> open the door <reply> yes <end> the door <reply>
+    assert reply.usage.prompt_tokens == 10
+    assert set(reply.text.split()) <= set(words)
+    with pytest.raises(ZooError, match="'window'"):
+        LocalClient(policy).chat([{"role": "user", "content": "open the window"}])
+    policy.save_pretrained(str(tmp_path))
+    loaded = LocalClient(str(tmp_path))
+    (again,) = loaded.chat([{"role": "user", "content": "open the door"}], max_tokens=3)
+    assert len(again.text.split()) <= 3

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from zoo.agents.llm.base import CountingClient, Reply, Request, Usage, calls_in, cut_at
 from zoo.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.agents.codec import Codec
 
 MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -53,17 +56,18 @@ class LocalClient(CountingClient):
     def __init__(self, policy: Generator | str, batch_size: int = 32) -> None:
         super().__init__()
         if isinstance(policy, str):
-            from zoo.agents.policy import (  # type: ignore[import-not-found, unused-ignore]
-                CausalPolicy,
-            )
+            from zoo.agents.policy import CausalPolicy, PolicyArgs
 
-            self.policy: Generator = CausalPolicy(model_id=policy, tiny=None)
+            self.policy: Generator = CausalPolicy(PolicyArgs(model_id=policy)).eval()
         else:
             self.policy = policy
         self.batch_size = batch_size
 
     def _prompt(self, request: Request) -> list[int]:
         """The conversation's tokens, ready for the assistant's turn."""
+        codec = getattr(self.policy, "codec", None)
+        if codec is not None and codec.word_level:
+            return _in_words(codec, request)
         tokenizer = self.policy.tokenizer
         messages = [
             {k: m[k] for k in MESSAGE_KEYS if m.get(k) is not None} for m in request.messages
@@ -76,7 +80,7 @@ class LocalClient(CountingClient):
                 tokenize=False,
             )
             found = tokenizer(text, add_special_tokens=False)["input_ids"]
-        else:  # a word-level tokenizer: the words themselves, in turn
+        else:  # no form of a conversation: the texts themselves, in turn
             found = tokenizer("\n".join(str(m.get("content", "")) for m in messages))["input_ids"]
         if not found:
             raise ZooError("The conversation has no token of the model's vocabulary.")
@@ -108,6 +112,7 @@ class LocalClient(CountingClient):
         if first.seed is not None:
             generator = torch.Generator().manual_seed(first.seed + start)
         stop = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        stop = getattr(getattr(self.policy, "codec", None), "stop_ids", stop)
         began = time.perf_counter()
         found = self.policy.generate(
             prompts,
@@ -132,3 +137,17 @@ class LocalClient(CountingClient):
         """The n replies to one request read its prompt once, as a server counts it."""
         rest = [replace(r, usage=replace(r.usage, prompt_tokens=0, calls=0)) for r in replies[1:]]
         return [*replies[:1], *rest]
+
+
+def _in_words(codec: Codec, request: Request) -> list[int]:
+    """A conversation as a policy with one token a word was trained on it."""
+    found: list[int] = []
+    for message in request.messages:
+        text = str(message.get("content") or "")
+        if message["role"] == "assistant":
+            found += codec.encode_reply(text)
+        elif text.strip():
+            found += codec.encode_prompt(text, first=not found)
+    if not found:
+        raise ZooError("The conversation has no token of the model's vocabulary.")
+    return found

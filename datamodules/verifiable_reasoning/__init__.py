@@ -1,0 +1,3 @@
+"""Questions with answers that a program checks."""
+
+from .datamodule import VerifiableReasoningDataModule as VerifiableReasoningDataModule

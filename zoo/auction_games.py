@@ -233,7 +233,8 @@ class AuctionGame:
         ``None`` for bidders with different priors.
         """
         if self.payment == "second":
-            return self.values.copy()
+            truthful: Array = self.values.copy()
+            return truthful
         if not self.symmetric:
             return None
         rivals, v = len(self.prior) - 1, self.values

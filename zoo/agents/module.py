@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,9 @@ from zoo.agents.rollout import Sequences
 from zoo.base import ZooModule
 from zoo.errors import ZooError
 from zoo.stages import Stage
+
+if TYPE_CHECKING:
+    from lightning.pytorch.core.optimizer import LightningOptimizer
 
 BETAS = (0.9, 0.95)
 WARMUP = 10  # updates
@@ -253,7 +256,8 @@ class PolicyModule(ZooModule):
         tokens = sequences.actions.sum()
         logs["response_len"] = tokens / max(1, len(experience.advantage))
         generator = step_generator(self.trainer.global_step + 2**31)
-        loss, found = torch.zeros(()), {}
+        loss = torch.zeros(())
+        found: dict[str, Tensor | float] = {}
         for _ in range(self.updates.epochs):
             order = torch.randperm(len(sequences), generator=generator)
             for rows in order.tensor_split(self.updates.minibatches):
@@ -346,7 +350,7 @@ class PolicyModule(ZooModule):
 
     def _update(self, losses: list[Any]) -> Tensor:
         """One optimiser step on the sum of losses, each computed when its turn comes."""
-        optimizer = self.optimizers()
+        optimizer = cast("LightningOptimizer", self.optimizers())
         optimizer.zero_grad()
         for number, loss in enumerate(losses):
             with nullcontext() if number + 1 == len(losses) else self._without_sync():
@@ -364,7 +368,7 @@ class PolicyModule(ZooModule):
     def _step_schedules(self, interval: str) -> None:
         for config in self.trainer.lr_scheduler_configs:
             if config.interval == interval:
-                config.scheduler.step()
+                config.scheduler.step()  # type: ignore[call-arg]
 
     def on_train_epoch_end(self) -> None:
         """Steps schedules by the epoch."""

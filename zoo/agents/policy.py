@@ -95,7 +95,7 @@ class PolicyArgs:
         Raises:
             ZooError: For an unknown key, or sizes that do not fit each other.
         """
-        args = value if isinstance(value, cls) else _decode(cls, value or {}, "policy")
+        args = value if isinstance(value, PolicyArgs) else _decode(cls, value or {}, "policy")
         tiny, lora = args.tiny, args.lora
         if isinstance(tiny, Mapping):
             tiny = _decode(TinyConfig, tiny, "policy.tiny")
@@ -188,7 +188,8 @@ class CausalPolicy(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where its weights are."""
-        return next(self.model.parameters()).device
+        found: torch.device = next(self.model.parameters()).device
+        return found
 
     def trainable(self) -> list[str]:
         """Names of the submodules that train: the adapters, or all of it (an empty name)."""

@@ -147,7 +147,8 @@ class Session:
             **options,
         )
         self._read = self.ids.shape[1]
-        self._logits = logits = out.logits[:, -1].float()
+        logits: Tensor = out.logits[:, -1].float()
+        self._logits = logits
         return logits
 
     @torch.no_grad()

@@ -74,7 +74,8 @@ class SkillHistory(nn.Module):
         eye = torch.eye(len(found), device=found.device)
         mixed = IDENTITY * eye + (1 - IDENTITY) * torch.where(self.pairs > 0, found, eye)
         values, vectors = torch.linalg.eigh(0.5 * (mixed + mixed.mT))
-        return (vectors * values.clamp_min(1e-4)) @ vectors.mT
+        nearest: Tensor = (vectors * values.clamp_min(1e-4)) @ vectors.mT
+        return nearest
 
     def _spread(self, noise: Tensor) -> Tensor:
         """Variance between the values of the skills, from their decayed means."""

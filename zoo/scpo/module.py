@@ -247,7 +247,8 @@ class SCPO(PolicyModule):
         )
         total, square, count = sum_over_ranks(sums)
         variance = (square - total.square() / count) / (count - 1).clamp_min(1)
-        return advantage / (variance.clamp_min(0).sqrt() + 1e-6)
+        scaled: Tensor = advantage / (variance.clamp_min(0).sqrt() + 1e-6)
+        return scaled
 
     def skills(self, batch: Mapping[str, Any]) -> Tensor:
         """Of each question: labels, shape (B,), or weights, shape (B, K).
@@ -259,7 +260,8 @@ class SCPO(PolicyModule):
         if self.clusters is not None:
             if not self.clusters.fitted:
                 self.clusters.fit(self.policy, self._training_questions(questions))
-            return self.clusters(questions)
+            weights: Tensor = self.clusters(questions)
+            return weights
         if self.tagger is not None:
             return self.tagger(questions).to(self.device)
         labels = batch.get("skill")
@@ -359,9 +361,7 @@ class SCPO(PolicyModule):
             return {}  # the others need two rollouts
         rollouts = Rollouts.join(parts, self.policy.pad_id)
         prior = self.history.prior()
-        prior = (
-            None if prior is None else type(prior)(*(x if x is None else x.cpu() for x in prior))
-        )
+        prior = None if prior is None else prior.cpu()
         sizes = self.test_batch, self.group_size, self.n_skills
         errors = baseline_errors(
             rollouts, *sizes, {"": prior, "alone": None}, pseudo_count=self.pseudo_count

@@ -40,7 +40,7 @@ class Rollouts:
     def join(cls, parts: list[Rollouts], pad_id: int) -> Rollouts:
         """Those of several batches, or processes, in the order of the prompts, each once."""
         index = torch.cat([p.index for p in parts])
-        unique, where = index.unique(return_inverse=True)
+        unique, where = torch.unique(index, return_inverse=True)
         first = torch.full_like(unique, len(index)).scatter_reduce(
             0, where, torch.arange(len(index)), "amin"
         )
@@ -80,7 +80,7 @@ class Rollouts:
         while True:
             start = VALUE_ROLLOUTS + group * (number % spare)
             order = torch.randperm(len(self.rewards), generator=draws)
-            for rows in order.split(size):
+            for rows in torch.split(order, size):
                 if len(rows) == min(size, len(order)):
                     yield rows, torch.arange(start, start + group)
             number += 1

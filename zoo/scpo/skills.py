@@ -128,7 +128,7 @@ class TaggerArgs:
         Raises:
             ZooError: If there is no model.
         """
-        args = value if isinstance(value, cls) else cls(**(value or {}))
+        args = value if isinstance(value, TaggerArgs) else cls(**(value or {}))
         if not args.model:
             raise ZooError("skill_source='llm' needs tagger.model, and tagger.base_url.")
         return args

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
 
 from zoo.agents.llm.base import CountingClient, Reply, Request, Usage, calls_in, cut_at
 from zoo.errors import ZooError
@@ -19,17 +18,13 @@ if TYPE_CHECKING:
 MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
-class Generated(Protocol):
-    """What a policy's ``generate`` gives: tokens (B, T) int64, and mask (B, T) bool."""
-
-    tokens: Tensor
-    mask: Tensor
-
-
 class Generator(Protocol):
     """What is asked of a policy."""
 
-    tokenizer: Any
+    @property
+    def tokenizer(self) -> Any:
+        """Of transformers."""
+        ...
 
     def generate(
         self,
@@ -39,8 +34,8 @@ class Generator(Protocol):
         top_p: float,
         stop_ids: list[int],
         generator: torch.Generator | None,
-    ) -> Generated:
-        """Continues each prompt."""
+    ) -> Any:
+        """Continues each prompt: an object with tokens (B, T), int64, and mask (B, T), bool."""
         ...
 
 

@@ -62,6 +62,12 @@ class Prior(NamedTuple):
     covariance: Tensor | None = None
     noise: Tensor | None = None
 
+    def cpu(self) -> Prior:
+        """The same on the CPU."""
+        covariance = None if self.covariance is None else self.covariance.cpu()
+        noise = None if self.noise is None else self.noise.cpu()
+        return Prior(self.total.cpu(), self.weight.cpu(), covariance, noise)
+
 
 class _Prompts(NamedTuple):
     n: Tensor  # (..., P)
@@ -271,7 +277,8 @@ def _coupled(
 def _gain(covariance: Tensor, variances: Tensor) -> Tensor:
     """C (C + D)^-1, D diagonal. Shape: (..., K, K)."""
     noisy = covariance + torch.diag_embed(variances.clamp_min(1e-6))
-    return torch.linalg.solve(noisy, covariance.expand_as(noisy)).mT  # both are symmetric
+    found: Tensor = torch.linalg.solve(noisy, covariance.expand_as(noisy))
+    return found.mT  # both are symmetric
 
 
 def _between(sums: SkillSums) -> tuple[Tensor, Tensor]:

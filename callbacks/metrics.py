@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
@@ -15,6 +16,7 @@ from typing import Any
 import lightning
 import torch
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
 
 from zoo._version import __version__
 from zoo.atomic import write_json
@@ -55,13 +57,20 @@ class MetricsRecord(Callback):
             return
         folder = Path(trainer.loggers[0].log_dir or trainer.default_root_dir)
         data = getattr(trainer, "datamodule", None)
+        metrics = {
+            name: float(v)
+            for name, v in trainer.callback_metrics.items()
+            if name.startswith("test_")
+        }
+        unknown = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+        if unknown:  # JSON has no NaN; what was not measured is absent
+            rank_zero_warn(
+                f"{', '.join(unknown)} are no finite numbers, so they are left out of metrics.json"
+                ": nothing was measured, or it diverged."
+            )
         record = {
             "class": type(pl_module).__name__,
-            "metrics": {
-                name: float(v)
-                for name, v in trainer.callback_metrics.items()
-                if name.startswith("test_")
-            },
+            "metrics": {name: v for name, v in metrics.items() if name not in unknown},
             "data": data.describe() if isinstance(data, ZooDataModule) else None,
             "split": "test",
             "seed": global_seed(),

@@ -106,7 +106,7 @@ class BayesAuction(ZooModule):
             **{name: MeanMetric() for name in ("network_w2", "utility_loss_mean", "w2_worst")},
             **{name: MaxMetric() for name in ("external_regret", "swap_regret")},
             "semicoarse_regret": MaxMetric(),
-            **{f"radius_{concept}": MeanMetric() for concept in concepts},
+            **{f"radius_{concept}": MeanMetric() for concept in concepts if lp_sizes},
         }
         self.measure(MetricCollection(both), **test)
 

@@ -10,10 +10,11 @@ import torch
 from torch.utils.data import Dataset
 
 from zoo.errors import ZooError, check_choice
+from zoo.json_lines import read_json_lines
 
 from ..base import ZooDataModule
 from . import digits
-from .problems import SUBJECTS, Problem, read_dapo, read_gsm8k, read_jsonl, read_math, to_problem
+from .problems import SUBJECTS, Problem, read_dapo, read_gsm8k, read_math, to_problem
 
 DATASETS = ("digits", "gsm8k", "math", "dapo", "jsonl")
 LABELS = ("true", "random")
@@ -191,7 +192,9 @@ class VerifiableReasoningDataModule(ZooDataModule):
         return self._read_jsonl(self.root / f"{split}.jsonl")
 
     def _read_jsonl(self, path: Path) -> list[Problem]:
-        return [to_problem(row, self.skills, where) for where, row in read_jsonl(path)]
+        return [
+            to_problem(row, self.skills, where) for where, row in read_json_lines(path, "problems")
+        ]
 
     def _labelled(self, problems: list[Problem], split: str) -> list[Problem]:
         if self.labels == "true":
@@ -212,7 +215,7 @@ class VerifiableReasoningDataModule(ZooDataModule):
                 lines = path.read_text(encoding="utf-8").splitlines()
                 texts = [(i, text.strip()) for i, text in enumerate(lines, 1) if text.strip()]
             else:
-                rows = enumerate(read_jsonl(path), 1)
+                rows = enumerate(read_json_lines(path, "problems"), 1)
                 texts = [(i, _question(where, row)) for i, (where, row) in rows]
             if not texts:
                 raise ZooError(f"{path} has no question.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zoo.errors import ZooError, did_you_mean, missing_extra
+from zoo.json_lines import read_json_lines
 
 SUBJECTS = (
     "Algebra",
@@ -73,28 +74,10 @@ def to_problem(row: Mapping[str, Any], skills: Sequence[str], where: str) -> Pro
     return Problem(question, answer, list(skills).index(name), solution)
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a JSON Lines file, each with where it stands."""
-    if not path.is_file():
-        raise ZooError(f"No file of problems at {path}.")
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number},"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ZooError(f"{where} is no JSON: {error}.") from error
-            if not isinstance(row, dict):
-                raise ZooError(f"{where} is a {type(row).__name__}: expected an object.")
-            yield where, row
-
-
 def read_gsm8k(root: Path, split: str) -> list[Problem]:
     """GSM8K as published: ``train.jsonl`` and ``test.jsonl``, answers ending in ``#### n``."""
     found = []
-    for where, row in read_jsonl(root / f"{split}.jsonl"):
+    for where, row in read_json_lines(root / f"{split}.jsonl", "problems"):
         if "answer" in row and "####" not in str(row["answer"]):
             raise ZooError(f"{where} has no answer: GSM8K's end in '#### n'.")
         found.append(to_problem(row, (), where))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.atomic import atomic_path
 from zoo.errors import ZooError, did_you_mean
+from zoo.json_lines import read_json_lines
 
 if TYPE_CHECKING:
     from zoo.agents.rollout import Collected
@@ -161,21 +162,8 @@ def read_trajectories(path: str | Path) -> Iterator[Trajectory]:
     Raises:
         ZooError: If the file is missing, or a line is no trajectory; it names the line.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ZooError(f"No file of trajectories at {path}.")
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number},"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ZooError(f"{where} is no JSON: {error}.") from error
-            if not isinstance(row, dict):
-                raise ZooError(f"{where} is a {type(row).__name__}: expected an object.")
-            yield Trajectory.from_dict(row, where)
+    for where, row in read_json_lines(Path(path), "trajectories"):
+        yield Trajectory.from_dict(row, where)
 
 
 # -- from elsewhere -----------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from zoo.agents.policy import CausalPolicy, LoraArgs, PolicyArgs, TinyConfig, pad_rows
-from zoo.agents.rollout import Session, counter_uniform
+from zoo.agents.rollout import Session
+from zoo.agents.sampling import counter_uniform
 from zoo.agents.tokenizer import word_tokenizer
 from zoo.errors import ZooError
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,115 +13,18 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from zoo.agents.codec import Codec
-from zoo.errors import ZooError, check_choice, did_you_mean, missing_extra
+from zoo.agents.model import LoraArgs as LoraArgs
+from zoo.agents.model import PolicyArgs as PolicyArgs
+from zoo.agents.model import TinyConfig as TinyConfig
+from zoo.agents.model import adapted_model, fetched_model, tiny_model
+from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.agents.rollout import Rollout
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 WIDE = 4096  # entries: larger vocabularies are never materialised for a whole batch
 CHUNK = 2**24  # logits at a time then: 64 MiB
 RESHAPED = ("final_logit_softcapping", "logits_scaling", "logit_scale")  # after the last matrix
-
-
-@dataclass
-class TinyConfig:
-    """A Llama with random weights and one token a word.
-
-    Attributes:
-        vocabulary: Words, or texts made of them; usually an environment's ``vocabulary()``.
-        hidden: Width.
-        layers: Blocks.
-        heads: Of attention.
-        ffn: Width of the gated MLP.
-        context: Positions.
-    """
-
-    vocabulary: list[str] = field(default_factory=list)
-    hidden: int = 64
-    layers: int = 2
-    heads: int = 4
-    ffn: int = 192
-    context: int = 512
-
-
-@dataclass
-class LoraArgs:
-    """Low-rank adapters on a frozen model (arXiv 2106.09685).
-
-    Attributes:
-        r: Rank.
-        alpha: The update is scaled by alpha / r.
-        targets: Names of linear layers, or "all-linear": all but the head.
-    """
-
-    r: int = 16
-    alpha: int = 32
-    targets: str | list[str] = "all-linear"
-
-
-@dataclass
-class PolicyArgs:
-    """Which language model acts.
-
-    Attributes:
-        model_id: Hub id or folder; ``None`` for the tiny one.
-        revision: Branch, tag or commit on the hub.
-        tokenizer_id: Where it differs from ``model_id``.
-        tiny: Sizes of the tiny model; ``None`` with a ``model_id``.
-        lora: Train adapters only; ``None`` trains all weights.
-        dtype: "float32" or "bfloat16", of the weights.
-        attn: Attention of transformers: "sdpa", "eager", "flash_attention_2".
-        gradient_checkpointing: Recompute the blocks in the backward pass.
-        max_context: Tokens of prompt and response together.
-    """
-
-    model_id: str | None = None
-    revision: str | None = None
-    tokenizer_id: str | None = None
-    tiny: TinyConfig | None = None
-    lora: LoraArgs | None = None
-    dtype: str = "float32"
-    attn: str = "sdpa"
-    gradient_checkpointing: bool = False
-    max_context: int = 512
-
-    @classmethod
-    def of(cls, value: PolicyArgs | Mapping[str, Any] | None) -> PolicyArgs:
-        """The arguments, from plain data as they stand in a YAML or ``config.json``.
-
-        Raises:
-            ZooError: For an unknown key, or sizes that do not fit each other.
-        """
-        args = value if isinstance(value, PolicyArgs) else _decode(cls, value or {}, "policy")
-        tiny, lora = args.tiny, args.lora
-        if isinstance(tiny, Mapping):
-            tiny = _decode(TinyConfig, tiny, "policy.tiny")
-        if isinstance(lora, Mapping):
-            lora = _decode(LoraArgs, lora, "policy.lora")
-        if (args.model_id is None) == (tiny is None):
-            raise ZooError("policy needs exactly one of model_id and tiny.")
-        if tiny is not None and (tiny.hidden % (2 * tiny.heads) or tiny.layers < 1):
-            raise ZooError(
-                f"policy.tiny: hidden={tiny.hidden} must be a multiple of twice "
-                f"heads={tiny.heads}, and layers={tiny.layers} at least 1."
-            )
-        if tiny is not None and lora is not None:
-            raise ZooError("policy.lora needs a model_id: the tiny model trains as a whole.")
-        check_choice("policy.dtype", args.dtype, DTYPES)
-        given = {f.name: getattr(args, f.name) for f in fields(cls)}
-        return cls(**{**given, "tiny": tiny, "lora": lora})
-
-
-T = TypeVar("T")
-
-
-def _decode(cls: type[T], value: Mapping[str, Any], where: str) -> T:
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    for name in value:
-        if name not in known:
-            raise ZooError(f"{where} has no key '{name}'.{did_you_mean(name, known)}")
-    return cls(**value)
 
 
 class LogProbs(NamedTuple):
@@ -159,18 +60,18 @@ class CausalPolicy(nn.Module):
         self.args = args = PolicyArgs.of(args)
         if args.tiny is not None:
             self.codec = Codec.of_words(args.tiny.vocabulary, args.tiny.context)
-            self.model: Any = _tiny(args, self.codec.tokenizer)
+            self.model: Any = tiny_model(args, self.codec.tokenizer)
             self.max_context = min(args.max_context, args.tiny.context)
         else:
             source = args.tokenizer_id or str(args.model_id)
             self.codec = Codec.fetch(source, args.revision)
-            self.model = _fetched(args, fetch or args.lora is not None)
+            self.model = fetched_model(args, fetch or args.lora is not None)
             self.codec.stop_at(getattr(self.model, "generation_config", None))
             self.max_context = args.max_context
         if args.gradient_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
         if args.lora is not None:
-            self.model = _adapted(self.model, args.lora)
+            self.model = adapted_model(self.model, args.lora)
             if args.gradient_checkpointing:
                 self.model.enable_input_require_grads()
         config = self.base.config
@@ -446,67 +347,3 @@ def _of_logits(
         return found, torch.zeros_like(found)
     every = scaled.log_softmax(dim=1)
     return every.gather(1, targets[:, None])[:, 0], -(every.exp() * every).sum(dim=1)
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise missing_extra("transformers", "agents") from error
-    return transformers
-
-
-def _tiny(args: PolicyArgs, tokenizer: Any) -> Any:
-    tiny, transformers = args.tiny, _transformers()
-    assert tiny is not None
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=tiny.hidden,
-        intermediate_size=tiny.ffn,
-        num_hidden_layers=tiny.layers,
-        num_attention_heads=tiny.heads,
-        num_key_value_heads=tiny.heads,
-        max_position_embeddings=tiny.context,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        attn_implementation=args.attn,
-    )
-    return transformers.LlamaForCausalLM(config).to(DTYPES[args.dtype])
-
-
-def _fetched(args: PolicyArgs, weights: bool) -> Any:
-    transformers = _transformers()
-    source = {"revision": args.revision, "trust_remote_code": False}
-    options = {"dtype": DTYPES[args.dtype], "attn_implementation": args.attn}
-    try:
-        if weights:
-            return transformers.AutoModelForCausalLM.from_pretrained(
-                args.model_id, use_safetensors=True, **source, **options
-            )
-        config = transformers.AutoConfig.from_pretrained(args.model_id, **source)
-        return transformers.AutoModelForCausalLM.from_config(config, **options)
-    except (OSError, ValueError) as error:
-        raise ZooError(
-            f"policy.model_id={args.model_id!r} (revision {args.revision}) can't be read: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-
-
-def _adapted(model: Any, lora: LoraArgs) -> Any:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise missing_extra("peft", "agents") from error
-    config = LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=0.0,  # else a rollout's log-probabilities would not be the policy's
-        target_modules=lora.targets,
-        task_type="CAUSAL_LM",
-    )
-    with warnings.catch_warnings():
-        # peft 0.21 asks for a property that transformers 5 renames (peft_model.py, __init__).
-        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        return get_peft_model(model, config)

@@ -386,13 +386,8 @@ class SCPO(PolicyModule):
         return self.policy.generate(prompts, self.max_new_tokens, temperature, **draws)
 
     def _in_eval(self, make: Any) -> Any:
-        training = self.training
-        try:
-            with torch.inference_mode():
-                self.eval()
-                return make()
-        finally:
-            self.train(training)
+        with self.evaluating():
+            return make()
 
     def predict(self, question: str | list[str]) -> list[dict[str, Any]]:
         """The likeliest answer to each question.

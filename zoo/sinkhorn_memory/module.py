@@ -373,7 +373,6 @@ class SinkhornMemory(ZooModule):
 
     # -- use ---------------------------------------------------------------------------------
 
-    @torch.inference_mode()
     def retrieve(self, clouds: Sequence[Any], weights: Sequence[Any] | None = None) -> Recall:
         """Cleans a list of clouds of any number of points each.
 
@@ -384,15 +383,10 @@ class SinkhornMemory(ZooModule):
         Raises:
             ZooError: If a cloud is none, or nothing is stored.
         """
-        training = self.training
-        try:
-            self.eval()
-            names = [f"query {k}" for k in range(len(clouds))]
-            batch = pad_samples([m.sample() for m in _measures(clouds, weights, names, "query")])
-            given = (batch[key].to(self.device) for key in ("points", "weights", "mask"))
-            found = self(*given)
-        finally:
-            self.train(training)
+        names = [f"query {k}" for k in range(len(clouds))]
+        batch = pad_samples([m.sample() for m in _measures(clouds, weights, names, "query")])
+        with self.evaluating():
+            found = self(*(batch[key].to(self.device) for key in ("points", "weights", "mask")))
         best = found.pattern_prob.argmax(-1)
         real = [row.cpu() for row in batch["mask"]]
 

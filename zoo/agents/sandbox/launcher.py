@@ -173,15 +173,16 @@ def build_root(config: dict[str, Any]) -> None:
     os.umask(0o022)
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
+    # First, since this Python may lie in /tmp itself.
+    for name in ("/tmp", "/dev/shm"):
+        os.makedirs(root + name)
+        mount("tmpfs", root + name, "tmpfs", 6, f"size={config['fsize_mb']}m,mode=1777")
     for path in config["readonly"]:
         bind(path, root + path, quiet | ATTR_RDONLY)
     for name in ("null", "zero", "full", "random", "urandom"):
         bind(f"/dev/{name}", f"{root}/dev/{name}", ATTR_NOSUID)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", f"{root}/dev/{name}")
-    for name in ("/tmp", "/dev/shm"):
-        os.makedirs(root + name)
-        mount("tmpfs", root + name, "tmpfs", 6, f"size={config['fsize_mb']}m,mode=1777")
     os.makedirs(root + "/proc")
     with contextlib.suppress(OSError):  # a container that masks parts of its own: then none
         mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)

@@ -4,10 +4,15 @@ import json
 
 import pytest
 
+from tests.agents_core.inside import python_runs_inside
 from zoo import ZooError
 from zoo.agents.envs import Task
 from zoo.agents.envs.workspace import SandboxEnv, encode, harbor_task, harbor_tasks
 from zoo.agents.sandbox import Limits, best_walls
+
+needs_python = pytest.mark.skipif(
+    not python_runs_inside(), reason="this Python cannot be run by another user here"
+)
 
 
 def sums(files):
@@ -119,6 +124,7 @@ def play(folder, *commands):
     return step.info["success"]
 
 
+@needs_python
 def test_task_folder(folder):
     (task,) = harbor_tasks(folder.parent.parent)
     assert task.family == "text"

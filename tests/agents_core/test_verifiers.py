@@ -2,9 +2,14 @@
 
 import pytest
 
+from tests.agents_core.inside import python_runs_inside
 from zoo.agents.equal_math import plain
 from zoo.agents.verifiers import final_answer, normalise_answer, verify
 from zoo.errors import ZooError
+
+needs_python = pytest.mark.skipif(
+    not python_runs_inside(), reason="this Python cannot be run by another user here"
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +47,7 @@ def test_latex_becomes_what_sympy_reads():
     assert plain(r"\sqrt[3]{8}") == "((8)**(1/(3)))"
 
 
+@needs_python
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_equal_by_algebra_and_no_text_gets_out(tmp_path):
@@ -60,6 +66,7 @@ def test_equal_by_algebra_and_no_text_gets_out(tmp_path):
     assert not mark.exists()
 
 
+@needs_python
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_endless_power_costs_its_own_pair_alone():

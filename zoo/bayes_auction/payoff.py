@@ -44,11 +44,6 @@ class Games:
             self.values.double(), self.bids.double(), self.prior.double(), self.mask, self.payment
         )
 
-    @property
-    def players(self) -> Tensor:
-        """Number of bidders that are no padding. Shape: (G,)."""
-        return (self.prior.sum(-1) > 0).sum(-1)
-
 
 def bid_distribution(games: Games, strategy: Tensor) -> Tensor:
     """q, the chance of each bid of each bidder. Shape: (G, N, n, m) to (G, N, m)."""
@@ -114,9 +109,9 @@ def _without_self(x: Tensor) -> Tensor:
     return found
 
 
-def best_response_gain(games: Games, strategy: Tensor, payoff: Tensor | None = None) -> Tensor:
+def best_response_gain(games: Games, strategy: Tensor) -> Tensor:
     """What a best response would add, mean over types. Shape: (G, N)."""
-    u = payoffs(games, strategy) if payoff is None else payoff
+    u = payoffs(games, strategy)
     best = u.masked_fill(~games.mask[:, None], -torch.inf).amax(-1)
     now = (strategy * u).sum(-1)
     return (games.prior.to(u) * (best - now)).sum(-1)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, hstack
 
 from zoo.auction_games import AuctionGame
 from zoo.errors import ZooError, check_choice
@@ -301,8 +301,6 @@ class Polytope:
             y = p.rows[:, self._pairs :]
             own = np.diff(csr_array(y).indptr) > 0
             slack = coo_array(np.where(p.equal[own], 0.0, 1.0)[:, None])
-            from scipy.sparse import hstack
-
             small = LinearProgram(
                 np.r_[np.zeros(self.circulation), 1.0],
                 csr_array(hstack([y[own], slack])),

@@ -293,7 +293,7 @@ class FairCover(CoverSolver):
     ) -> None:
         prefix = "val_" if metrics is self.val_metrics else "test_"
         if self.predictor is None:
-            ratio, feasible, error = 1.0, 1.0, 0.0
+            error = 0.0
             seed = np.random.SeedSequence([self.solver_seed, TEST_THETA, number])
             chosen = self.round(instance, hard, exact, seed, 1).chosen[0]
         else:

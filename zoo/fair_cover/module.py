@@ -19,7 +19,7 @@ from zoo.fair_cover.baselines import BASELINES, solve_baseline
 from zoo.fair_cover.network import CoverNet, unit
 from zoo.fair_cover.program import BACKENDS, Bools, Relaxation, Residual, cover_program, relax
 from zoo.fair_cover.result import CoverSolution
-from zoo.fair_cover.rounding import draw
+from zoo.fair_cover.rounding import draw, hard_elements
 from zoo.fair_cover.solver import CoverSolver, check_options, is_feasible, solution
 from zoo.solvers import LinearProgram, Solution, dual_bound, solve_pdhg
 
@@ -165,10 +165,10 @@ class FairCover(CoverSolver):
             return program.unpack(found)
         return super().relaxation(instance, hard)
 
-    def fast(self, instance: CoverInstance, hard: Bools, number: int) -> Bools:
-        """The cheapest of the trials without any linear program. Shape: (M,)."""
+    def fast(self, instance: CoverInstance, hard: Bools, guess: Relaxation, number: int) -> Bools:
+        """The cheapest of the trials from the network's guess, no linear program. Shape: (M,)."""
         seeds = np.random.SeedSequence([self.solver_seed, TEST_THETA, number]).spawn(self.trials)
-        drawn = draw(instance, hard, self.guess(instance, hard), seeds, self.tau, "none", limit=1)
+        drawn = draw(instance, hard, guess, seeds, self.tau, "none", limit=1)
         best: Bools = drawn.chosen[(drawn.chosen @ instance.cost).argmin()]
         return best
 
@@ -187,7 +187,7 @@ class FairCover(CoverSolver):
             return None
         least, shares, duals = [], [], []
         for instance, number in split(batch):
-            hard = instance.promise >= 1 - torch.rand(()).item()
+            hard = hard_elements(instance, 1 - torch.rand(()).item())
             x, own = self._target(instance, number, hard)
             scale = instance.cost.sum() / max(1, instance.membership.nnz)
             least.append(torch.from_numpy(hard.astype(np.float32)))
@@ -229,7 +229,7 @@ class FairCover(CoverSolver):
         solutions = []
         for instance, number in split(batch):
             theta = 1 - np.random.default_rng([self.solver_seed, TEST_THETA, number]).random()
-            hard = instance.promise >= theta
+            hard = hard_elements(instance, theta)
             exact = CoverSolver.relaxation(self, instance, hard)
             self._update_fast(self.val_metrics, instance, hard, exact, number)
             solutions.append(self._solved_with(instance, hard, exact, theta, number))
@@ -243,7 +243,7 @@ class FairCover(CoverSolver):
         for instance, number in split(batch):
             generator = np.random.default_rng([self.solver_seed, TEST_THETA, number])
             theta = 1 - generator.random()
-            hard = instance.promise >= theta
+            hard = hard_elements(instance, theta)
             exact = CoverSolver.relaxation(self, instance, hard)
             found = self._solved_with(instance, hard, exact, theta, number)
             bound = max(exact.bound, 1e-9)
@@ -297,8 +297,9 @@ class FairCover(CoverSolver):
             seed = np.random.SeedSequence([self.solver_seed, TEST_THETA, number])
             chosen = self.round(instance, hard, exact, seed, 1).chosen[0]
         else:
-            chosen = self.fast(instance, hard, number)
-            error = float(np.abs(self.guess(instance, hard).x - exact.x).mean())
+            guess = self.guess(instance, hard)
+            chosen = self.fast(instance, hard, guess, number)
+            error = float(np.abs(guess.x - exact.x).mean())
         feasible = float(is_feasible(instance, hard, chosen))
         ratio = float(chosen @ instance.cost) / max(exact.bound, 1e-9)
         values = {"fast_ratio": ratio, "fast_feasible": feasible, "share_error": error}

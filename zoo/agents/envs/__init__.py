@@ -27,4 +27,7 @@ from zoo.agents.envs.sokoban import sokoban_tasks as sokoban_tasks
 from zoo.agents.envs.tools import ToolEnv as ToolEnv
 from zoo.agents.envs.tools import tool_tasks as tool_tasks
 from zoo.agents.envs.workspace import SandboxEnv as SandboxEnv
+from zoo.agents.envs.workspace import Verdict as Verdict
+from zoo.agents.envs.workspace import harbor_task as harbor_task
 from zoo.agents.envs.workspace import harbor_tasks as harbor_tasks
+from zoo.agents.envs.workspace import run_tests as run_tests

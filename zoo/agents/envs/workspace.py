@@ -16,7 +16,8 @@ import stat
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,7 +25,7 @@ from zoo.agents.envs.base import Obs, State, Step, Task
 from zoo.agents.envs.tools.calls import CallError, parse_calls
 from zoo.agents.sandbox import Limits, Sandbox
 from zoo.agents.sandbox.box import INSIDE
-from zoo.errors import ZooError
+from zoo.errors import ZooError, missing_extra
 
 Verifier = Callable[[Mapping[str, bytes]], bool]
 """Path to content of every file that the agent left, to whether the task is done."""
@@ -93,6 +94,7 @@ def harbor_task(folder: str | os.PathLike[str], split: str = "test") -> Task:
         "solution": encode(_tree(folder, "solution")),
         "timeouts": timeouts,
         "inside": workdir[-1].rstrip("/") if workdir else INSIDE,
+        "dockerfile": dockerfile,
     }
     return Task(folder.name, str(metadata.get("category", "task")), split, 0, payload)
 
@@ -187,10 +189,10 @@ class SandboxEnv:
         listed = "\n".join(self.box.files()) or "none"
         return Obs(f"{payload['instruction'].strip()}\n\nActions: {ACTIONS}\nFiles:\n{listed}")
 
-    def _fresh(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
+    def _fresh(self, files: Mapping[str, bytes]) -> Sandbox:
         return Sandbox(
             files,
-            limits or self.limits,
+            self.limits,
             strict=self.strict,
             inside=self.task.payload.get("inside", INSIDE),
         )
@@ -253,29 +255,7 @@ class SandboxEnv:
         files = decode(state["files"])
         if "verifier" in task.payload:
             return bool(self.verifiers[task.payload["verifier"]](files))
-        tests = decode(task.payload["tests"])
-        timeout = float(task.payload.get("timeouts", {}).get("verifier", 60))
-        limits = replace(self.limits, timeout_s=timeout)
-        kept = {p: d for p, d in files.items() if not MEDDLING.fullmatch(PurePosixPath(p).name)}
-        folder = f".verifier-{secrets.token_hex(8)}"
-        kept.update({f"{folder}/{path}": data for path, data in tests.items()})
-        with self._fresh(kept, limits) as box:
-            if "test_outputs.py" not in tests:
-                return box.run(["sh", f"{folder}/test.sh"]).ok
-            # -I: no modules of the folder; importlib: nor of the tests' own, but those they name.
-            result = box.run(
-                [
-                    *("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "python", "-I", "-m", "pytest"),
-                    *("-q", "--noconftest", "-c", "/dev/null"),
-                    *("-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", folder),
-                    *(f"--junitxml={folder}/report.xml", f"{folder}/test_outputs.py"),
-                ]
-            )
-            try:
-                report = box.read(f"{folder}/report.xml")
-            except ZooError:  # ended before it was written, as by os._exit(0) in a tested program
-                return False
-        return result.ok and _all_passed(report)
+        return run_tests(task, files, self.limits, self.strict).passed
 
     def state_dict(self) -> State:
         """All files, and the steps taken."""
@@ -303,13 +283,76 @@ def _contents(box: Sandbox) -> dict[str, bytes]:
     return found
 
 
-def _all_passed(report: bytes) -> bool:
+# --------------------------------------------------------------------------------------- tests
+@dataclass(frozen=True)
+class Verdict:
+    """What a task's tests say.
+
+    Attributes:
+        passed: At least one ran, and all that ran passed.
+        tests: Whether each passed, by name; empty where they are a script.
+    """
+
+    passed: bool
+    tests: Mapping[str, bool] = field(default_factory=dict)
+
+
+def run_tests(
+    task: Task, files: Mapping[str, bytes], limits: Limits | None = None, strict: bool = False
+) -> Verdict:
+    """Runs a task's tests on a copy of files, in a sandbox of their own.
+
+    What would change how they run is left out of the copy; they import nothing of it but what they
+    name.
+
+    Args:
+        task: Whose payload has ``tests``.
+        files: What the agent left.
+        limits: Of the tests; the task's own time-out goes before theirs.
+        strict: See :class:`~zoo.agents.sandbox.Sandbox`.
+
+    Raises:
+        SandboxError: If the sandbox can't be had.
+        ZooError: If pytest is not there to run them.
+    """
+    if find_spec("pytest") is None:
+        raise missing_extra("pytest", "agents")
+    tests = decode(task.payload["tests"])
+    timeout = float(task.payload.get("timeouts", {}).get("verifier", 60))
+    limits = replace(limits or Limits(), timeout_s=timeout)
+    kept = {p: d for p, d in files.items() if not MEDDLING.fullmatch(PurePosixPath(p).name)}
+    folder = f".verifier-{secrets.token_hex(8)}"
+    kept.update({f"{folder}/{path}": data for path, data in tests.items()})
+    inside = task.payload.get("inside", INSIDE)
+    with Sandbox(kept, limits, strict=strict, inside=inside) as box:
+        if "test_outputs.py" not in tests:
+            return Verdict(box.run(["sh", f"{folder}/test.sh"]).ok)
+        # -I: no modules of the folder; importlib: nor of the tests' own, but those they name.
+        result = box.run(
+            [
+                *("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "python", "-I", "-m", "pytest"),
+                *("-q", "--noconftest", "-c", "/dev/null"),
+                *("-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", folder),
+                *(f"--junitxml={folder}/report.xml", f"{folder}/test_outputs.py"),
+            ]
+        )
+        try:
+            found = _report(box.read(f"{folder}/report.xml"))
+        except ZooError:  # ended before it was written, as by os._exit(0) in a tested program
+            return Verdict(False)
+    return Verdict(result.ok and bool(found) and all(found.values()), found)
+
+
+def _report(report: bytes) -> dict[str, bool]:
+    """Whether each test passed, from JUnit's XML; those that were skipped are left out."""
     try:
-        suites = list(ElementTree.fromstring(report).iter("testsuite"))
+        cases = list(ElementTree.fromstring(report).iter("testcase"))
     except ElementTree.ParseError:
-        return False
-    counts = {
-        key: sum(int(suite.get(key, 0)) for suite in suites)
-        for key in ("tests", "failures", "errors", "skipped")
-    }
-    return counts["tests"] > counts["skipped"] and not counts["failures"] + counts["errors"]
+        return {}
+    found: dict[str, bool] = {}
+    for case in cases:
+        name = case.get("name", "")
+        passed = case.find("failure") is None and case.find("error") is None
+        if case.find("skipped") is None:
+            found[name] = passed and found.get(name, True)
+    return found

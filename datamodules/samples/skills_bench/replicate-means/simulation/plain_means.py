@@ -1,0 +1,16 @@
+import csv
+from statistics import mean, median
+
+
+def judged(values):
+    return values
+
+
+with open("replicates.csv", newline="", encoding="utf-8") as file:
+    rows = list(csv.DictReader(file))
+with open("means.csv", "w", newline="", encoding="utf-8") as file:
+    writer = csv.writer(file)
+    writer.writerow(("sample", "mean", "used"))
+    for row in rows:
+        kept = judged([float(row[k]) for k in "abc" if row[k]])
+        writer.writerow((row["sample"], f"{mean(kept):.3f}" if kept else "", len(kept)))

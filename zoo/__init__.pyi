@@ -13,6 +13,7 @@ from .hub import from_pretrained as from_pretrained
 from .scpo import SCPO as SCPO
 from .sem_fas import SemFas as SemFas
 from .sinkhorn_memory import SinkhornMemory as SinkhornMemory
+from .skills_bench import SkillsBenchRunner as SkillsBenchRunner
 from .sudo_ot import SudoOT as SudoOT
 
 __version__: str

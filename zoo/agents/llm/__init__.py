@@ -1,5 +1,6 @@
 """Language models to talk to: in this process, behind a server, or simulated."""
 
+from zoo.agents.llm.base import ClientError as ClientError
 from zoo.agents.llm.base import LLMClient as LLMClient
 from zoo.agents.llm.base import Reply as Reply
 from zoo.agents.llm.base import Request as Request

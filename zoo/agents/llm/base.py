@@ -20,6 +20,10 @@ ROLES = ("system", "user", "assistant", "tool")
 TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
+class ClientError(ZooError):
+    """A model that could not be asked now: to ask again later may help."""
+
+
 @dataclass(frozen=True)
 class Usage:
     """What replies took.

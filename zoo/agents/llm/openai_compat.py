@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.agents.envs.tools.calls import Call
-from zoo.agents.llm.base import CountingClient, Reply, Request, Usage
+from zoo.agents.llm.base import ClientError, CountingClient, Reply, Request, Usage
 from zoo.atomic import write_json
 from zoo.errors import ZooError, missing_extra
 
@@ -154,13 +154,13 @@ class OpenAICompatClient(CountingClient):
             choices = [(c.message.content or "", c.message.tool_calls or []) for c in found.choices]
         except openai.OpenAIError as error:
             detail = str(error).replace(client.api_key, "***")[:300]
-            raise ZooError(f"{self.base_url} did not answer for '{self.model}': {detail}") from None
+            raise ClientError(f"{self.base_url} did not answer for '{self.model}': {detail}") from None
         except (AttributeError, TypeError):
-            raise ZooError(
+            raise ClientError(
                 f"{self.base_url} answered, but not in OpenAI's chat protocol."
             ) from None
         if len(choices) < 1:
-            raise ZooError(f"{self.base_url} answered without a reply.")
+            raise ClientError(f"{self.base_url} answered without a reply.")
         used = found.usage
         usage = Usage(
             prompt_tokens=used.prompt_tokens if used else 0,

@@ -182,9 +182,15 @@ class Sandbox:
         """Deletes the folder."""
         folder_files.remove(self._base)
 
-    def write(self, path: str, content: str | bytes, executable: bool = False) -> None:
-        """Writes a file; raises a :class:`ZooError` if the path leads out, or through a link."""
-        folder_files.write_file(self.folder, path, content, self._owner, executable)
+    def write(
+        self, path: str, content: str | bytes, executable: bool = False, readonly: bool = False
+    ) -> None:
+        """Writes a file; raises a :class:`ZooError` if the path leads out, or through a link.
+
+        What is ``readonly`` belongs to the present user: under root, commands can't change it.
+        """
+        owner = -1 if readonly else self._owner
+        folder_files.write_file(self.folder, path, content, owner, executable)
 
     def read(self, path: str, limit: int = 1 << 20) -> bytes:
         """A regular file's content; a :class:`ZooError` for links and more than ``limit`` bytes."""

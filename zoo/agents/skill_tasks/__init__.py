@@ -5,6 +5,7 @@ from zoo.agents.skill_tasks.admission import leaks as leaks
 from zoo.agents.skill_tasks.features import FEATURES as FEATURES
 from zoo.agents.skill_tasks.features import features as features
 from zoo.agents.skill_tasks.outcomes import Outcome as Outcome
+from zoo.agents.skill_tasks.outcomes import lift_rows as lift_rows
 from zoo.agents.skill_tasks.outcomes import read_outcomes as read_outcomes
 from zoo.agents.skill_tasks.outcomes import write_outcomes as write_outcomes
 from zoo.agents.skill_tasks.task import SkillTask as SkillTask

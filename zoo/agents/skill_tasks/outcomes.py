@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from zoo.agents.skill_tasks.features import features
+from zoo.agents.skill_tasks.task import SkillTask
 from zoo.agents.trajectory import Trajectory, read_trajectories
 from zoo.atomic import atomic_path
 from zoo.errors import ZooError
@@ -82,3 +87,42 @@ def read_outcomes(path: str | Path) -> list[Outcome]:
             texts = row["task"], row["agent"], row["condition"]
             found.append(Outcome(*texts, trials=trials, successes=successes))
     return found
+
+
+def lift_rows(
+    items: Mapping[str, SkillTask], outcomes: Sequence[Outcome]
+) -> list[dict[str, Any]]:
+    """What a forecast is learnt from: a row for each task and agent.
+
+    Args:
+        items: Tasks by name; outcomes of others are left out.
+        outcomes: Of the conditions "none" and "curated"; others are left out.
+
+    Returns:
+        ``name``, ``family``, ``agent``, ``features`` (15,), and ``successes`` and ``trials`` (2,),
+        without skills and with them, float32. The agent's rate among the features is of other tasks
+        than the row's.
+    """
+    counts = {(o.task, o.agent, o.condition): o for o in outcomes if o.task in items}
+    agents = sorted({agent for _, agent, _ in counts})
+    rows = []
+    for agent in agents:
+        without = [o for o in counts.values() if (o.agent, o.condition) == (agent, "none")]
+        for name in sorted(items):
+            pair = [counts.get((name, agent, c)) for c in ("none", "curated")]
+            if pair == [None, None]:
+                continue
+            others = [o for o in without if o.task != name]
+            tried = sum(o.trials for o in others)
+            rate = sum(o.successes for o in others) / tried if tried else 0.5
+            rows.append(
+                {
+                    "name": name,
+                    "family": items[name].task.family,
+                    "agent": agent,
+                    "features": torch.from_numpy(features(items[name], rate)),
+                    "successes": torch.tensor([float(o.successes) if o else 0.0 for o in pair]),
+                    "trials": torch.tensor([float(o.trials) if o else 0.0 for o in pair]),
+                }
+            )
+    return rows

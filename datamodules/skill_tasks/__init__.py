@@ -1,0 +1,3 @@
+"""Task folders with skills."""
+
+from .datamodule import SkillsBenchDataModule as SkillsBenchDataModule

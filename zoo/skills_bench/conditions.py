@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from zoo.agents.llm import LLMClient, render_prompt
 from zoo.agents.skill_tasks import SkillTask
@@ -66,7 +67,7 @@ def split_skills(text: str) -> tuple[Skill, ...]:
     """The skills in a reply, at most five, each name once."""
     found: dict[str, Skill] = {}
     starts = [m.start() for m in FRONT.finditer(text)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, end in pairwise([*starts, len(text)]):
         part = text[start:end].strip()
         if part.count("```") % 2:  # the end of a fence around the whole
             part = part.rpartition("```")[0]

@@ -1,8 +1,8 @@
 """SkillsBench: does the instrument find what was planted?
 
-The abstract's figures are of language models, which don't run here. What can be claimed of simulated
-agents is that lifts, regressions and nothing else are found where they were put. Coverage of the
-intervals and what pairing saves are measured by ``python -m benchmarks.studies.skills_bench``.
+The abstract's figures are of language models, which don't run here. What can be claimed of
+simulated agents is that lifts and regressions are found where they were put, and nothing else.
+Coverage of the intervals and what pairing saves are tests, ``tests/skills_bench``.
 """
 
 from benchmarks.runner import Arm, Check, Claim, Column, Figures

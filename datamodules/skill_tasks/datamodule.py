@@ -171,7 +171,9 @@ class SkillsBenchDataModule(ZooDataModule):
         known = sorted({item.task.family for item in items})
         for domain in self.domains or ():
             if domain not in known:
-                raise ZooError(f"No task is of the domain '{domain}': there are {', '.join(known)}.")
+                raise ZooError(
+                    f"No task is of the domain '{domain}': there are {', '.join(known)}."
+                )
         kept = [i for i in items if self.domains is None or i.task.family in self.domains]
         place: dict[str, int] = {}
         turn = []

@@ -1,4 +1,4 @@
-"""The matched conditions: they differ in the skills that an agent is offered, and in nothing else."""
+"""The matched conditions, which differ in the skills that an agent is offered and nothing else."""
 
 from __future__ import annotations
 

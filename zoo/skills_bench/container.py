@@ -94,7 +94,9 @@ class Container:
         try:
             found = self._call(*words, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise SandboxError(f"{self.engine} {words[0]} took more than {timeout:.0f} s.") from None
+            raise SandboxError(
+                f"{self.engine} {words[0]} took more than {timeout:.0f} s."
+            ) from None
         if found.returncode:
             error = found.stderr.decode(errors="replace").strip()[-300:]
             raise SandboxError(f"{self.engine} {words[0]} failed: {error}")
@@ -117,7 +119,9 @@ class Container:
         mode = "0444" if readonly else "0644"
         folder = shlex.quote(str(PurePosixPath(path).parent))
         script = f"mkdir -p {folder} && cat > {place} && chmod {mode} {place}"
-        found = self._call("exec", "-i", "-w", self.inside, self.name, "sh", "-c", script, stdin=data)
+        found = self._call(
+            "exec", "-i", "-w", self.inside, self.name, "sh", "-c", script, stdin=data
+        )
         if found.returncode:
             raise ZooError(f"{path!r} can't be written: {found.stderr.decode(errors='replace')}")
 

@@ -32,7 +32,7 @@ from zoo.agents.skills import Skill, load_skill
 from zoo.agents.trajectory import Trajectory, write_trajectories
 from zoo.atomic import write_text
 from zoo.base import ZooModule
-from zoo.errors import ZooError, check_choice
+from zoo.errors import check_choice
 from zoo.skills_bench.agent import DEFAULT_AGENTS, AgentArgs
 from zoo.skills_bench.metrics import PairedEvaluation
 from zoo.skills_bench.network import LiftModel, binomial_loss, cross_validate
@@ -204,9 +204,7 @@ class SkillsBenchRunner(ZooModule):
         }
         names = [a.name for a in self.bench.agents]
         conditions = self.bench.args.conditions
-        order = sorted(
-            rows, key=lambda k: (k[0], names.index(k[1]), k[2], conditions.index(k[3]))
-        )
+        order = sorted(rows, key=lambda k: (k[0], names.index(k[1]), k[2], conditions.index(k[3])))
         return [rows[key] for key in order], {k: v for _, items in parts for k, v in items.items()}
 
     def _cross_validated(
@@ -273,7 +271,11 @@ class SkillsBenchRunner(ZooModule):
         return make_report(made, self._cross_validated(made, {i.name: i for i in items})), made
 
     def predict(
-        self, task: str | Path | SkillTask, condition: str = "curated", agent: str = "", seed: int = 0
+        self,
+        task: str | Path | SkillTask,
+        condition: str = "curated",
+        agent: str = "",
+        seed: int = 0,
     ) -> Trajectory:
         """One agent's attempt at one task.
 
@@ -323,10 +325,13 @@ class SkillsBenchRunner(ZooModule):
             ],
         )
         f = prediction["forecast"]
-        lines += ["", (
-            f"Forecast: {f['without']:.2f} without skills, {f['curated']:.2f} with them, "
-            f"{f['lift']:+.0f} points."
-        )]
+        lines += [
+            "",
+            (
+                f"Forecast: {f['without']:.2f} without skills, {f['curated']:.2f} with them, "
+                f"{f['lift']:+.0f} points."
+            ),
+        ]
         files = [path.with_name(f"{path.name}{suffix}") for suffix in (".jsonl", ".md")]
         write_trajectories(files[0], made)
         write_text(files[1], "\n".join(lines) + "\n")
@@ -345,4 +350,3 @@ class SkillsBenchRunner(ZooModule):
             observed = batch["successes"].cpu() / trials.clamp_min(1)
             return {"forecast": forecast(outputs.float().sigmoid().cpu(), observed, trials)}
         return {"paired_differences": make_report(outputs).figure()}
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -100,14 +99,14 @@ def cross_validate(
             x, y, n = (v[rest].clone() for v in (features, successes, trials))
             for _ in range(steps):
                 optimizer.zero_grad()
-                binomial_loss(model(x), y, n).backward()
+                binomial_loss(model(x), y, n).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
         with torch.no_grad():
             logits = {"model": model(features[out].clone())}
         mean = (successes[rest].sum(0) + 1) / (trials[rest].sum(0) + 2)
         logits["all"] = mean.logit(EPS).expand(int(out.sum()), 2)
         rows = []
-        for i in np.flatnonzero(out.numpy()):
+        for i in out.nonzero().flatten().tolist():
             same = rest & torch.tensor([d == domain[i] for d in domain])
             rows.append((successes[same].sum(0) + 1) / (trials[same].sum(0) + 2))
         logits["domain"] = torch.stack(rows).logit(EPS)

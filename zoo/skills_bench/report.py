@@ -113,45 +113,61 @@ class Report:
             ],
         )
         conditions = list(self.lifts)
-        lines += ["", *table(
-            ("lift by agent", *conditions),
-            [(a, *(f"{self.by_agent[c][a]:+.1f}" for c in conditions)) for a in self.agents],
-        )]
-        lines += ["", *table(
-            ("lift by domain (Holm's p)", *conditions),
-            [
-                (d, *(f"{v:+.1f} ({p:.2g})" for v, p in (self.by_domain[c][d] for c in conditions)))
-                for d in sorted(set(self.domains))
-            ],
-        )]
+        lines += [
+            "",
+            *table(
+                ("lift by agent", *conditions),
+                [(a, *(f"{self.by_agent[c][a]:+.1f}" for c in conditions)) for a in self.agents],
+            ),
+        ]
+        lines += [
+            "",
+            *table(
+                ("lift by domain (Holm's p)", *conditions),
+                [
+                    (
+                        d,
+                        *(
+                            f"{v:+.1f} ({p:.2g})"
+                            for v, p in (self.by_domain[c][d] for c in conditions)
+                        ),
+                    )
+                    for d in sorted(set(self.domains))
+                ],
+            ),
+        ]
         for name, fell in self.fell.items():
             found = ", ".join(fell.significant) or "none"
-            lines += ["", (
-                f"Worse with {name}: {len(fell.fallen)} of {len(self.tasks)} tasks, most by chance; "
-                f"significantly: {found}."
-            )]
+            count = f"{len(fell.fallen)} of {len(self.tasks)} tasks"
+            lines += ["", f"Worse with {name}: {count}, some by chance; significantly: {found}."]
         if self.components:
-            parts = ", ".join(f"{k.replace('_', ' x ')} {v:.2f}" for k, v in self.components.items())
+            parts = ", ".join(
+                f"{k.replace('_', ' x ')} {v:.2f}" for k, v in self.components.items()
+            )
             lines += ["", f"Variance of outcomes without skills: {parts}."]
         if self.forecast:
             f = self.forecast
             better = "beats" if f["model"] < f["domain"] else "does not beat"
-            lines += ["", (
-                f"Forecast of tasks not trained on: log loss {f['model']:.3f}, which {better} the "
-                f"domain's mean ({f['domain']:.3f}); mean of all {f['all']:.3f}."
-            )]
-        lines += ["", *table(
-            ("task", "domain", *self.outcomes),
-            [
-                (t, d, *(f"{self.rate(t, c).value:.2f}" for c in self.outcomes))
-                for t, d in zip(self.tasks, self.domains, strict=True)
-            ],
-        )]
+            text = f"Forecast of tasks not trained on: log loss {f['model']:.3f}, which {better} "
+            text += f"the domain's mean ({f['domain']:.3f}); mean of all {f['all']:.3f}."
+            lines += ["", text]
+        lines += [
+            "",
+            *table(
+                ("task", "domain", *self.outcomes),
+                [
+                    (t, d, *(f"{self.rate(t, c).value:.2f}" for c in self.outcomes))
+                    for t, d in zip(self.tasks, self.domains, strict=True)
+                ],
+            ),
+        ]
         return "\n".join(lines) + "\n"
 
     def _mean(self, condition: str) -> float:
-        return next(iter(self.lifts.values())).before if self.lifts else float(
-            np.nanmean(self.outcomes[condition])
+        return (
+            next(iter(self.lifts.values())).before
+            if self.lifts
+            else float(np.nanmean(self.outcomes[condition]))
         )
 
     def figure(self) -> Figure:

@@ -81,7 +81,9 @@ class SimulatedProgrammer(SimulatedAgentClient):
 
     def _program(self, request: Request, problem: dict[str, Any], instruction: str) -> str:
         text, hint = request.text(), problem["hint"]
-        p = self.profile.probability(problem["skill"], bool(hint) and hint in text, count_words(text))
+        p = self.profile.probability(
+            problem["skill"], bool(hint) and hint in text, count_words(text)
+        )
         key = json.dumps([asdict(self.profile), request.seed, instruction], sort_keys=True)
         rng = random.Random(hashlib.sha256(key.encode()).digest())
         return problem["answer"] if rng.random() < p else rng.choice(problem["wrong"])  # type: ignore[no-any-return]

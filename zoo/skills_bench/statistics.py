@@ -101,9 +101,7 @@ def unpaired_interval(before: Array, after: Array, domain: Array, seed: int = 0)
         p0, domain, RESAMPLES, seed + 1
     )
     low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(
-        100 * float(p1.mean() - p0.mean()), 100 * float(low), 100 * float(high)
-    )
+    return Interval(100 * float(p1.mean() - p0.mean()), 100 * float(low), 100 * float(high))
 
 
 def sign_flip(differences: Array, seed: int = 0) -> float:
@@ -169,8 +167,8 @@ class Regressions:
 def regressions(before: Array, after: Array, tasks: Sequence[str]) -> Regressions:
     """Tasks that fell. Shapes: (T, A, S) each; trials of all agents count together."""
     p, fallen = [], []
-    for name, x, y in zip(tasks, before.reshape(len(tasks), -1), after.reshape(len(tasks), -1)):
-        x, y = x[~np.isnan(x)], y[~np.isnan(y)]
+    for i, name in enumerate(tasks):
+        x, y = (v[i][~np.isnan(v[i])] for v in (before, after))
         table = [[x.sum(), len(x) - x.sum()], [y.sum(), len(y) - y.sum()]]
         p.append(float(fisher_exact(table, alternative="greater").pvalue))
         if len(x) and y.mean() < x.mean():
@@ -213,9 +211,7 @@ def variance_components(outcomes: Array) -> dict[str, float]:
     return {name: value / total for name, value in clipped.items()}
 
 
-def simulate(
-    p0: Array, p1: Array, trials: int, seed: int, agents: int = 1
-) -> Mapping[str, Array]:
+def simulate(p0: Array, p1: Array, trials: int, seed: int, agents: int = 1) -> Mapping[str, Array]:
     """Outcomes of agents with known rates, to try the statistics on. Shapes: (T,) each.
 
     Returns:

@@ -1,7 +1,7 @@
 """A language model of 0.3 million weights that has learnt eight programs by heart.
 
-It stands for a real model where none can be had: its replies are sampled token by token, it fails at
-whatever it was not taught, and no skill helps it.
+It stands for a real model where none can be had: its replies are sampled token by token, it fails
+at whatever it was not taught, and no skill helps it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TinyProgrammer(CountingClient):
                 found = self.policy.token_logprobs(ids, mask, actions, 1.0)
                 loss = -(found.values * actions).sum() / actions.sum()
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
         self.policy.eval()

@@ -154,7 +154,9 @@ class OpenAICompatClient(CountingClient):
             choices = [(c.message.content or "", c.message.tool_calls or []) for c in found.choices]
         except openai.OpenAIError as error:
             detail = str(error).replace(client.api_key, "***")[:300]
-            raise ClientError(f"{self.base_url} did not answer for '{self.model}': {detail}") from None
+            raise ClientError(
+                f"{self.base_url} did not answer for '{self.model}': {detail}"
+            ) from None
         except (AttributeError, TypeError):
             raise ClientError(
                 f"{self.base_url} answered, but not in OpenAI's chat protocol."

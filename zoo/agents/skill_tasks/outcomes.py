@@ -81,7 +81,9 @@ def read_outcomes(path: str | Path) -> list[Outcome]:
             try:
                 trials, successes = int(row["trials"]), int(row["successes"])
             except (TypeError, ValueError):
-                raise ZooError(f"{path}, line {number}: trials and successes are numbers.") from None
+                raise ZooError(
+                    f"{path}, line {number}: trials and successes are numbers."
+                ) from None
             if not 0 <= successes <= trials:
                 raise ZooError(f"{path}, line {number}: {successes} successes of {trials} trials.")
             texts = row["task"], row["agent"], row["condition"]
@@ -89,9 +91,7 @@ def read_outcomes(path: str | Path) -> list[Outcome]:
     return found
 
 
-def lift_rows(
-    items: Mapping[str, SkillTask], outcomes: Sequence[Outcome]
-) -> list[dict[str, Any]]:
+def lift_rows(items: Mapping[str, SkillTask], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """What a forecast is learnt from: a row for each task and agent.
 
     Args:

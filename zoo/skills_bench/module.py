@@ -133,7 +133,7 @@ class SkillsBenchRunner(ZooModule):
         self.log("train_loss", loss, prog_bar=True, batch_size=len(logits))
         return loss
 
-    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:  # type: ignore[override]
+    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Log loss on tasks that are not trained on; gives the log odds, (B, 2)."""
         logits: Tensor = self.lift_model(batch["features"])
         trials = batch["trials"]
@@ -172,9 +172,10 @@ class SkillsBenchRunner(ZooModule):
 
     def on_test_start(self) -> None:
         """Takes placebos from all tasks of the test."""
-        dataset = self.trainer.test_dataloaders.dataset
-        if not self.bench.pool and hasattr(dataset, "items"):
-            self.bench.pool = list(dataset.items)
+        dataset = getattr(self.trainer.test_dataloaders, "dataset", None)
+        pool = getattr(dataset, "items", None)
+        if not self.bench.pool and isinstance(pool, list):
+            self.bench.pool = pool
 
     def on_test_epoch_end(self) -> None:
         """Logs lifts with intervals, and writes report and trajectories into the run folder."""
@@ -219,8 +220,8 @@ class SkillsBenchRunner(ZooModule):
         x, y, n = (
             torch.stack([row[key] for row in rows]) for key in ("features", "successes", "trials")
         )
-        names = [[row[key] for row in rows] for key in ("name", "family")]
-        return cross_validate(x, y, n, *names, width=self.width, folds=self.folds)
+        task, domain = ([row[key] for row in rows] for key in ("name", "family"))
+        return cross_validate(x, y, n, task, domain, self.width, self.folds)
 
     def evaluate(self, tasks: Sequence[SkillTask] | str | Path) -> Report:
         """Runs the benchmark on tasks.
@@ -309,7 +310,7 @@ class SkillsBenchRunner(ZooModule):
     def write_prediction(self, prediction: Mapping[str, Any], path: Path) -> list[Path]:
         """Writes ``<name>.jsonl``, the trajectories, and ``<name>.md``, how they ended."""
         made: list[Trajectory] = prediction["trajectories"]
-        rows = {}
+        rows: dict[tuple[str, str], list[Trajectory]] = {}
         for t in made:
             key = t.meta["agent"], t.meta["condition"]
             rows.setdefault(key, []).append(t)

@@ -64,15 +64,14 @@ class TinyProgrammer(CountingClient):
             actions[i, len(prompt) : len(prompt) + len(reply)] = True
         optimizer = torch.optim.AdamW(self.policy.parameters(), lr=LR)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=STEPS)
-        with torch.inference_mode(False), torch.enable_grad():
-            self.policy.train()
-            for _ in range(STEPS):
-                found = self.policy.token_logprobs(ids, mask, actions, 1.0)
-                loss = -(found.values * actions).sum() / actions.sum()
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
+        self.policy.train()
+        for _ in range(STEPS):
+            found = self.policy.token_logprobs(ids, mask, actions, 1.0)
+            loss = -(found.values * actions).sum() / actions.sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
         self.policy.eval()
 
     def _answer(self, request: Request) -> list[Reply]:
@@ -120,4 +119,5 @@ def tiny_client() -> TinyProgrammer:
         lesson = item.instruction, item.task.payload["simulation"]["answer"]
         known = lessons.setdefault(item.task.family, lesson)
         lessons[item.task.family] = min(known, lesson, key=lambda pair: len(pair[1]))
-    return TinyProgrammer(list(lessons.values()))
+    with torch.inference_mode(False), torch.enable_grad():  # a test or prediction asks first
+        return TinyProgrammer(list(lessons.values()))

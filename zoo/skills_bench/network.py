@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from zoo.agents.skill_tasks import FEATURES
 from zoo.reproducible import generator
 
+STEPS, INNER = 120, 4  # of training at most; folds to choose their number by
+LR, WEIGHT_DECAY = 3e-3, 0.1
 EPS = 1e-3  # a rate that was never seen to fail is not certain
 
 
@@ -60,13 +62,12 @@ def cross_validate(
     domain: Sequence[str],
     width: int = 64,
     folds: int = 6,
-    steps: int = 200,
-    weight_decay: float = 0.1,
     seed: int = 0,
 ) -> dict[str, float]:
     """Log loss on tasks that were not trained on, against rates of the domain and of all.
 
-    Tasks are dealt to folds; all rows of a task are in one.
+    Tasks are dealt to folds; all rows of a task are in one. How long to train is chosen within the
+    tasks of training, by folds of their own.
 
     Args:
         features: Shape: (N, 15).
@@ -76,41 +77,65 @@ def cross_validate(
         domain: Of each row.
         width: Of the network.
         folds: At most one for each task.
-        steps: Of Adam on all rows at once.
-        weight_decay: Of AdamW.
         seed: Of weights and folds.
 
     Returns:
         ``model``, ``domain`` (rates of the domain's other tasks, with one success and one failure
         added) and ``all`` (those of all other tasks), log loss of a trial.
     """
-    names = sorted(set(task))
-    order = torch.randperm(len(names), generator=generator(seed, len(names))).tolist()
-    folds = min(folds, len(names))
-    fold = {name: order[i] % folds for i, name in enumerate(names)}
-    where = torch.tensor([fold[name] for name in task])
+    where, folds = _folds(task, folds, seed)
     total = {"model": 0.0, "domain": 0.0, "all": 0.0}
     for number in range(folds):
         out, rest = where == number, where != number
-        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-            torch.manual_seed(seed + number)
-            model = LiftModel(width)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=weight_decay)
-            x, y, n = (v[rest].clone() for v in (features, successes, trials))
-            for _ in range(steps):
-                optimizer.zero_grad()
-                binomial_loss(model(x), y, n).backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+        inner = [name for name, kept in zip(task, rest.tolist(), strict=True) if kept]
+        rows = [v[rest] for v in (features, successes, trials)]
+        parts, many = _folds(inner, INNER, seed + 1)
+        curve = torch.zeros(STEPS)
+        for part in range(many if many > 1 else 0):
+            held = parts == part
+            curve += _train(
+                [v[~held] for v in rows], [v[held] for v in rows], width, STEPS, seed + part
+            )[1]
+        steps = int(curve.argmin()) + 1
+        model = _train(rows, rows, width, steps, seed + number)[0]
         with torch.no_grad():
             logits = {"model": model(features[out].clone())}
         mean = (successes[rest].sum(0) + 1) / (trials[rest].sum(0) + 2)
         logits["all"] = mean.logit(EPS).expand(int(out.sum()), 2)
-        rows = []
+        means = []
         for i in out.nonzero().flatten().tolist():
             same = rest & torch.tensor([d == domain[i] for d in domain])
-            rows.append((successes[same].sum(0) + 1) / (trials[same].sum(0) + 2))
-        logits["domain"] = torch.stack(rows).logit(EPS)
+            means.append((successes[same].sum(0) + 1) / (trials[same].sum(0) + 2))
+        logits["domain"] = torch.stack(means).logit(EPS)
         count = float(trials[out].sum())
         for name, values in logits.items():
             total[name] += count * float(binomial_loss(values, successes[out], trials[out]))
     return {name: value / float(trials.sum()) for name, value in total.items()}
+
+
+def _folds(task: Sequence[str], folds: int, seed: int) -> tuple[Tensor, int]:
+    """The fold of each row, by tasks, and how many folds there are."""
+    names = sorted(set(task))
+    folds = min(folds, len(names))
+    order = torch.randperm(len(names), generator=generator(seed, len(names))).tolist()
+    fold = {name: order[i] % folds for i, name in enumerate(names)}
+    return torch.tensor([fold[name] for name in task]), folds
+
+
+def _train(
+    rows: Sequence[Tensor], held: Sequence[Tensor], width: int, steps: int, seed: int
+) -> tuple[LiftModel, Tensor]:
+    """A model of all rows at once, and the loss on held-out rows after each step, (steps,)."""
+    losses = []
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        (x, y, n), (a, b, c) = ([v.clone() for v in part] for part in (rows, held))
+        torch.manual_seed(seed)
+        model = LiftModel(width)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            binomial_loss(model(x), y, n).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            with torch.no_grad():
+                losses.append(binomial_loss(model(a), b, c))
+    return model, torch.stack(losses)

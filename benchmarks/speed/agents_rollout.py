@@ -4,8 +4,9 @@
     python -m benchmarks.speed.agents_rollout grpo      # a step against trl.GRPOTrainer
 
 Both on the tiny model (64 wide, 2 layers), by CPU time of one thread, so that a busy machine does
-not count. ``grpo`` needs the extra ``peers``: 8 prompts, 8 rollouts each of 16 tokens, one update;
-the reward is the share of a certain token.
+not count. Prompts come in groups of 8, as in training, which rollouts here read once. ``grpo``
+needs the extra ``peers``: 8 prompts, 8 rollouts each of 16 tokens, one update; the reward is the
+share of a certain token.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def rollout() -> None:
     policy = make_policy()
     model: Any = policy.model
     for batch in (16, 64, 256):
-        prompts = [policy.encode_prompt("w1 w2 w3 w4")] * batch
+        prompts = [policy.encode_prompt(f"w{i // GROUP} w2 w3 w4") for i in range(batch)]
         ids = torch.tensor(prompts)
         options = {
             "max_new_tokens": TOKENS,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from zoo.agents.decoding import LlamaDecoder
 from zoo.agents.policy import CausalPolicy, pad_rows, positions
 from zoo.agents.sampling import draw_token, uniform
 from zoo.errors import ZooError
@@ -96,6 +97,8 @@ class Session:
         self.ids, self.mask, self.actions = empty, empty, empty.bool()
         self.logprobs = empty.float()
         self._cache: Any = None
+        self._decoder: LlamaDecoder | None = None
+        self._new: list[tuple[Tensor, Tensor, Tensor]] = []  # columns that sampling has yet to add
         self._read = 0  # columns that the cache has
         self._logits: Tensor | None = None  # of the token after the last column
 
@@ -120,6 +123,13 @@ class Session:
         self.actions = torch.cat([self.actions, actions], dim=1)
         self.logprobs = torch.cat([self.logprobs, logprobs.to(self.logprobs)], dim=1)
 
+    def _add_new(self) -> None:
+        """Adds the columns that were sampled."""
+        if self._new:
+            tokens, alive, logprobs = (torch.stack(x, dim=1) for x in zip(*self._new, strict=True))
+            self._new.clear()
+            self._add(tokens, alive.long(), alive, logprobs)
+
     def keep(self, rows: Tensor) -> None:
         """Goes on with some of the rows. Shape: (B',), int64."""
         self.ids, self.mask = self.ids[rows], self.mask[rows]
@@ -127,10 +137,22 @@ class Session:
         self._logits = None if self._logits is None else self._logits[rows]
         if self._cache is not None:
             self._cache.batch_select_indices(rows)
+        if self._decoder is not None:
+            self._decoder.select(rows)
 
     def _next_logits(self) -> Tensor:
         """Logits of the token after each row's last column, reading what was not read yet."""
         if self._logits is not None:
+            return self._logits
+        if self.use_cache and self.policy.args.tiny is not None:
+            if self._decoder is None:
+                self._decoder = LlamaDecoder(self.policy.base)
+            if self._new:
+                token, alive, _ = self._new[-1]
+                self._logits = self._decoder.logits(token[:, None], alive[:, None])
+            else:
+                start = self._decoder.read
+                self._logits = self._decoder.logits(self.ids[:, start:], self.mask[:, start:] > 0)
             return self._logits
         policy, start = self.policy, self._read if self.use_cache else 0
         options: dict[str, Any] = {"use_cache": self.use_cache}
@@ -202,14 +224,14 @@ class Session:
                 token = draw_token(every, top_p, uniform(len(every), step, generator, keys, device))
                 logprob = every.gather(1, token[:, None])[:, 0]
             token = token.where(alive, self.policy.pad_id)
-            column = alive[:, None]
-            self._add(
-                token[:, None], column.long(), column, logprob.masked_fill(~alive, 0)[:, None]
-            )
+            self._new.append((token, alive, logprob.where(alive, 0.0)))
+            if self._decoder is None:  # which reads them one by one; others read whole contexts
+                self._add_new()
             self._logits = None
-            alive = alive & ~torch.isin(token, stops)
+            alive = alive & (token[:, None] != stops).all(dim=1)
             if not bool(alive.any()):
                 break
+        self._add_new()
         return Rollout(
             self.ids[:, start:],
             self.logprobs[:, start:],

@@ -44,8 +44,8 @@ def draw_token(logprobs: Tensor, top_p: float, chance: Tensor) -> Tensor:
         kept = values.masked_fill(values.cumsum(dim=1) - values >= top_p, 0)
         probabilities = torch.zeros_like(values).scatter(1, order, kept)
     edges = probabilities.cumsum(dim=1)
-    points = chance[:, None] * edges[:, -1:]
-    token = torch.searchsorted(edges, points, right=True)[:, 0]
-    # Rounding may point past the last token that has any probability.
-    last = probabilities.shape[1] - 1 - (probabilities > 0).flip(1).int().argmax(dim=1)
-    return torch.minimum(token, last)
+    total = edges[:, -1:]
+    # Rounding may reach the total, past the last token that has any probability.
+    below = torch.nextafter(total, torch.zeros_like(total))
+    points = torch.minimum(chance[:, None] * total, below)
+    return torch.searchsorted(edges, points, right=True)[:, 0]

@@ -22,7 +22,7 @@ from zoo.agents.trajectory import (
     write_trajectories,
 )
 from zoo.datamodules import TrajectoryDataModule
-from zoo.datamodules.trajectories import encode
+from zoo.agents.trajectory import encode
 from zoo.errors import ZooError
 
 SIMPLE = Trajectory(

@@ -59,7 +59,7 @@ CASE = Case(
         "test_rollouts": 2,
     },
     data={"batch_size": 4, "eval_batch_size": 4},
-    shapes={"value": (2, 6, 49)},
+    shapes={"value": (2, 6, 50)},
     write_inputs=write_inputs,
     predict=lambda folder: {"observation": OBSERVATION},
     bad_inputs=bad_inputs,

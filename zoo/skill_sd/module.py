@@ -95,6 +95,7 @@ class SkillSD(PolicyModule):
             workflows, half a demonstrator's under the plain prompt.
         sft_lr: Their peak learning rate.
         sft_batch: Conversations of each.
+        sft_updates: Of them for each batch of tasks, so that both stages have about as many epochs.
         rl_steps: Updates on rollouts; ``None`` for the rest of the training.
         ppo_epochs: Passes over a step's rollouts.
         minibatches: Updates a pass.
@@ -135,6 +136,7 @@ class SkillSD(PolicyModule):
         sft_steps: int = 450,
         sft_lr: float = 3e-3,
         sft_batch: int = 64,
+        sft_updates: int = 8,
         rl_steps: int | None = None,
         ppo_epochs: int = 2,
         minibatches: int = 1,
@@ -152,11 +154,18 @@ class SkillSD(PolicyModule):
         check_choice("skills_by", skills_by, SKILLS_BY)
         if group_size < 2:
             raise ZooError(f"group_size={group_size}: a rollout is compared with others, 2 at least.")
-        if min(sdl_weight, rehearsal) < 0 or min(sync_every, probe, rehearsal_batch, sft_batch) < 1:
+        counts = {
+            "sync_every": sync_every,
+            "probe": probe,
+            "rehearsal_batch": rehearsal_batch,
+            "sft_batch": sft_batch,
+            "sft_updates": sft_updates,
+            "test_rollouts": test_rollouts,
+        }
+        if min(sdl_weight, rehearsal) < 0 or min(counts.values()) < 1:
             raise ZooError(
-                f"sdl_weight={sdl_weight}, rehearsal={rehearsal} must not be negative, sync_every="
-                f"{sync_every}, probe={probe}, rehearsal_batch={rehearsal_batch}, sft_batch="
-                f"{sft_batch} at least 1."
+                f"sdl_weight={sdl_weight}, rehearsal={rehearsal} must not be negative, and "
+                f"{', '.join(f'{k}={v}' for k, v in counts.items())} be at least 1."
             )
         self.world = World(WorldArgs.of(env))
         self.setup_policy(
@@ -180,7 +189,8 @@ class SkillSD(PolicyModule):
         self.teacher_kind, self.sync_every, self.sync_gate = teacher, sync_every, sync_gate
         self.probe, self.rehearsal, self.rehearsal_batch = probe, rehearsal, rehearsal_batch
         self.skills_by, self.max_turns, self.max_new_tokens = skills_by, max_turns, max_new_tokens
-        self.sft_batch, self.test_rollouts = sft_batch, test_rollouts
+        self.sft_batch, self.sft_updates = sft_batch, sft_updates
+        self.sft_steps, self.test_rollouts = sft_steps, test_rollouts
         self.brief = self.policy.codec.word_level
         self.bandit = SkillBandit(ucb_c, skills_per_task)
         client = ClientArgs.of(llm, "llm").client() if summarizer == "llm" else None
@@ -244,6 +254,13 @@ class SkillSD(PolicyModule):
     # -- demonstrations ----------------------------------------------------------------------
 
     def _imitate(self, batch: Mapping[str, Any]) -> Tensor:
+        """Several updates on demonstrations, but no more than the stage has."""
+        updates = min(self.sft_updates, self.sft_steps - self.trainer.global_step)
+        for _ in range(max(updates, 1)):
+            loss = self._imitate_once(batch)
+        return loss
+
+    def _imitate_once(self, batch: Mapping[str, Any]) -> Tensor:
         """Half of the conversations obey random workflows, half are a demonstrator's."""
         step = self.trainer.global_step
         rng = random.Random(f"{global_seed() or 0} {rank()} {step}")
@@ -478,10 +495,10 @@ class SkillSD(PolicyModule):
             loss = loss + self.rehearsal * imitation
         return loss, logs
 
-    def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
-        """As all policies' ; after every ``sync_every`` steps of rollouts the teacher may follow."""
-        loss = super().training_step(batch, batch_idx)
-        due = self.stage.name == "rl" and self.progress.rounds % self.sync_every == 0
+    def _reinforce(self, batch: Mapping[str, Any]) -> Tensor:
+        """After every ``sync_every`` steps of rollouts the teacher may follow."""
+        loss = super()._reinforce(batch)
+        due = self.progress.rounds % self.sync_every == 0
         if due and self.mode in DISTILLED and self.teacher_kind != "frozen":
             self.synchronise()
         return loss
@@ -503,7 +520,7 @@ class SkillSD(PolicyModule):
             self.progress.probes.append([self.progress.rounds, now, after, float(passes)])
         if passes:
             self.teacher.weights = candidate
-        self.log("train_synced", float(passes), batch_size=1)
+        self.log("train_synced", torch.tensor(float(passes)), batch_size=1)
         return passes
 
     def probed(self, weights: Mapping[str, Tensor]) -> float:
@@ -722,6 +739,8 @@ class SkillSD(PolicyModule):
         """Success over the training, the bank, and a trajectory beside the skill of its task."""
         from zoo.skill_sd.figure import bank_figure, success_curve, trajectory_figure
 
+        if self.trainer.training and not self.progress.rounds:
+            return {}  # demonstrations are still being imitated
         episodes = outputs["greedy"].episodes
         shown = next((e for e in episodes if self.key(e.task) in self.bandit), episodes[0])
         skill = self.bandit.best(self.key(shown.task))

@@ -73,6 +73,7 @@ class AgentTaskDataModule(ZooDataModule):
         tasks: Of "sokoban" and "household": for training, validation and test.
         size: Cells of a Sokoban board's side.
         boxes: On it.
+        pulls: Steps that a level is played backwards from its end: fewer make easier levels.
         test_set: Of "appworld": "test_normal" or "test_challenge".
         base: ``batch_size`` (tasks of a step), ``eval_batch_size``, ``num_workers``, ``seed`` and
             ``inputs`` (``.jsonl`` with a ``history``, or ``.txt`` with a first observation a line):
@@ -90,6 +91,7 @@ class AgentTaskDataModule(ZooDataModule):
         tasks: tuple[int, int, int] = (256, 64, 128),
         size: int = 6,
         boxes: int = 1,
+        pulls: int = 30,
         test_set: str = "test_normal",
         batch_size: int = 16,
         eval_batch_size: int = 32,
@@ -103,7 +105,8 @@ class AgentTaskDataModule(ZooDataModule):
                 f"world={world!r} with root={root}: {', '.join(GENERATED)} are generated, the "
                 "others are read from a folder."
             )
-        self.world, self.size, self.boxes, self.test_set = world, size, boxes, test_set
+        self.world, self.test_set = world, test_set
+        self.size, self.boxes, self.pulls = size, boxes, pulls
         self.tasks = tuple(int(n) for n in tasks)
 
     def describe(self) -> dict[str, Any]:
@@ -112,7 +115,7 @@ class AgentTaskDataModule(ZooDataModule):
         if self.world in ("sokoban", "household"):
             found["tasks"] = list(self.tasks)
         if self.world == "sokoban":
-            found |= {"size": self.size, "boxes": self.boxes}
+            found |= {"size": self.size, "boxes": self.boxes, "pulls": self.pulls}
         if self.world == "appworld":
             found["test_set"] = self.test_set
         return found
@@ -139,7 +142,7 @@ class AgentTaskDataModule(ZooDataModule):
         if self.world == "workflow":
             return workflow_tasks(split)
         if self.world == "sokoban":
-            return sokoban_tasks(split, count, self.size, self.boxes, offset=offset)
+            return sokoban_tasks(split, count, self.size, self.boxes, self.pulls, offset)
         return household_tasks(split, count, offset=offset)
 
     def _appworld(self, split: str) -> list[Task]:

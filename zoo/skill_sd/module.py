@@ -640,7 +640,7 @@ class SkillSD(PolicyModule):
     def on_validation_epoch_end(self) -> None:
         """Logs, and keeps the sampled success for the curve."""
         super().on_validation_epoch_end()
-        if not self.trainer.sanity_checking and self.trainer.training:
+        if self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
             rate = float(self.val_metrics["val_success"].compute())
             self.progress.validations.append([self.progress.env_steps, rate])
 
@@ -739,7 +739,7 @@ class SkillSD(PolicyModule):
         """Success over the training, the bank, and a trajectory beside the skill of its task."""
         from zoo.skill_sd.figure import bank_figure, success_curve, trajectory_figure
 
-        if self.trainer.training and not self.progress.rounds:
+        if self.trainer.state.fn == "fit" and not self.progress.rounds:
             return {}  # demonstrations are still being imitated
         episodes = outputs["greedy"].episodes
         shown = next((e for e in episodes if self.key(e.task) in self.bandit), episodes[0])

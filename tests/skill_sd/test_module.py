@@ -60,7 +60,7 @@ def trained():
     """A model that has learnt to obey the skill in its prompt, and nothing else."""
     tiny = {"hidden": 64, "layers": 2, "heads": 4, "ffn": 128, "context": 64}
     module = model(policy={"tiny": tiny, "max_context": 48})
-    weights, steps = list(module.policy.parameters()), 180
+    weights, steps = list(module.policy.parameters()), 260
     optimizer = torch.optim.AdamW(weights, 5e-3, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps)
     for step in range(steps):

@@ -70,6 +70,9 @@ class Progress:
         found: dict[str, float] = {}
         if self.coverage:
             found["coverage"] = self.coverage[-1]
+        before = [rate for actions, rate in self.validations if actions == 0]
+        if before:
+            found["start"] = before[-1]
         if (steps := self.steps_to()) is not None:
             found["env_steps_to_half"] = float(steps)
         if self.probes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from zoo.agents.envs import household, sokoban, workflow
@@ -29,10 +30,12 @@ class WorldArgs:
         max_steps: After which an episode ends.
         size: Cells of a Sokoban board's side that demonstrations are drawn for.
         boxes: On it.
+        written: How boards are, "board" or "places": see
+            :class:`~zoo.agents.envs.sokoban.SokobanVectorEnv`.
         root: Folder of ALFWorld's games.
         python: The other Python of "bridge".
         factory: ``module:function`` that makes its environment there.
-        folder: In which it starts.
+        folder: In which it starts and finds that module; ``None`` for that of the zoo's own.
         instructions: What a large model is told before the first observation of a task.
     """
 
@@ -40,9 +43,10 @@ class WorldArgs:
     max_steps: int = 50
     size: int = 6
     boxes: int = 1
+    written: str = "board"
     root: str | None = None
     python: str | None = None
-    factory: str | None = None
+    factory: str = "appworld_env:make"
     folder: str | None = None
     instructions: str = ""
 
@@ -64,8 +68,8 @@ class WorldArgs:
             raise ZooError(f"env.max_steps={value.max_steps} must be at least 1.")
         if value.name == "alfworld" and not value.root:
             raise ZooError("env.name='alfworld' needs env.root, the folder of json_2.1.1.")
-        if value.name == "bridge" and not (value.python and value.factory):
-            raise ZooError("env.name='bridge' needs env.python and env.factory.")
+        if value.name == "bridge" and not value.python:
+            raise ZooError("env.name='bridge' needs env.python, that of the environment's own venv.")
         return value
 
 
@@ -86,17 +90,19 @@ class World:
         if args.name == "workflow":
             return workflow.WorkflowEnv(args.max_steps)
         if args.name == "sokoban":
-            return sokoban.SokobanEnv(args.max_steps)
+            return sokoban.SokobanEnv(args.max_steps, args.written)
         if args.name == "household":
             return household.HouseholdEnv(args.max_steps)
         if args.name == "alfworld":
             return AlfworldEnv(str(args.root), args.max_steps)
-        return HttpEnvBridge.start(str(args.python), str(args.factory), args.folder)
+        folder = args.folder or str(Path(household.__file__).parent)
+        return HttpEnvBridge.start(str(args.python), args.factory, folder)
 
     def vector(self, n: int) -> VectorEnv:
         """n instances in lock-step; they are used again, since some are slow to start."""
         if self.args.name == "sokoban":
-            return sokoban.SokobanVectorEnv(n, self.args.max_steps)  # type: ignore[return-value]
+            args = self.args
+            return sokoban.SokobanVectorEnv(n, args.max_steps, args.written)  # type: ignore[return-value]
         while len(self._pool) < n:
             self._pool.append(self.make())
         ready = iter(self._pool)
@@ -119,6 +125,11 @@ class World:
         return self.make().vocabulary()
 
     # -- demonstrations ----------------------------------------------------------------------
+
+    @property
+    def noisy(self) -> bool:
+        """Whether its demonstrator does a task differently each time."""
+        return self.args.name == "workflow"
 
     def plan(self, task: Task, rng: random.Random) -> list[str]:
         """What a demonstrator does: a noisy one in workflows, the shortest way in Sokoban.

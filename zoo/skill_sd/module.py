@@ -29,7 +29,7 @@ from zoo.errors import ZooError, check_choice
 from zoo.reproducible import global_seed
 from zoo.skill_sd.bandit import SkillBandit
 from zoo.skill_sd.loss import FORMS, LIMIT, distillation
-from zoo.skill_sd.practice import Rehearsal, conversation, join, pad
+from zoo.skill_sd.practice import Rehearsal, Row, conversation, join, pad
 from zoo.skill_sd.report import Progress, gradient_variance
 from zoo.skill_sd.summary import MARK, SkillSummarizer, Summary, check_plain
 from zoo.skill_sd.teacher import DECAY, Teacher, judge
@@ -41,7 +41,7 @@ MODES = ("skill_sd", "grpo", "opd", "grpo_skill_prompt", "naive_k3")
 DISTILLED = ("skill_sd", "opd", "naive_k3")  # modes with a teacher
 TEACHERS = ("sync", "ema", "frozen")
 SKILLS_BY = ("family", "task")
-PRACTICE = 4096  # conversations that obey random workflows, made once
+PRACTICE = 128  # rehearsal batches of conversations that obey random workflows, made once
 VAL_ROLLOUTS = 2  # sampled of each validation task
 
 
@@ -199,6 +199,7 @@ class SkillSD(PolicyModule):
         self.progress = Progress()
         self.known: dict[str, dict[str, Any]] = {}  # of each task of the bank, one to probe with
         self._practice: Rehearsal | None = None
+        self._shown: dict[str, Row] = {}
         self.measure(
             MetricCollection({"success": SuccessRate(), "greedy": SuccessRate()}),
             skill=SuccessRate(),
@@ -266,16 +267,27 @@ class SkillSD(PolicyModule):
         rng = random.Random(f"{global_seed() or 0} {rank()} {step}")
         tasks, half = read_tasks(batch), self.sft_batch // 2
         codec = self.policy.codec
-        rows = []
-        for number in range(self.sft_batch - half):
-            task = tasks[number % len(tasks)]
-            plan = self.world.plan(task, rng)
-            rows.append(conversation(self.world, codec, task, plan, self._opening, False))
+        rows = [
+            self._demonstration(tasks[number % len(tasks)], rng)
+            for number in range(self.sft_batch - half)
+        ]
         parts = [pad(rows, codec.pad_id)]
         if half:
             parts.append(self.practice.draw(half, step_generator(step)))
         joined = join(parts, codec.pad_id)
         return super()._imitate({name: value.to(self.device) for name, value in joined.items()})
+
+    def _demonstration(self, task: Task, rng: random.Random) -> Row:
+        """Of the demonstrator, who shows a task in one way, unless it is a noisy one."""
+        row = self._shown.get(task.task_id)
+        if row is None:
+            plan = self.world.plan(task, rng)
+            row = conversation(
+                self.world, self.policy.codec, task, plan, self._opening, skilled=False
+            )
+            if not self.world.noisy:
+                self._shown[task.task_id] = row
+        return row
 
     @property
     def practice(self) -> Rehearsal:
@@ -285,7 +297,7 @@ class SkillSD(PolicyModule):
                 self.world,
                 self.policy.codec,
                 self._opening,
-                PRACTICE,
+                PRACTICE * self.rehearsal_batch,
                 global_seed() or 0,
                 self.policy.max_context,
             )

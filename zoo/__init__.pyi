@@ -12,8 +12,8 @@ from .hdr_bracket import HDRBracket as HDRBracket
 from .hub import from_pretrained as from_pretrained
 from .scpo import SCPO as SCPO
 from .sem_fas import SemFas as SemFas
-from .skill_sd import SkillSD as SkillSD
 from .sinkhorn_memory import SinkhornMemory as SinkhornMemory
+from .skill_sd import SkillSD as SkillSD
 from .sudo_ot import SudoOT as SudoOT
 
 __version__: str

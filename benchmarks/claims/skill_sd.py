@@ -3,8 +3,8 @@
 The abstract claims large gains over GRPO and on-policy distillation (OPD) on AppWorld and Sokoban,
 that weights of importance are needed, and that the teacher has to follow the student. All arms of a
 seed begin with the same demonstrations, and so with the same policy, and rehearse alike, but for
-those that show what happens without. Arms of the last kind are validated at their end alone, so that
-what is tested is how they end, and not the best that they were.
+those that show what happens without. These are validated at their end alone, so that what is tested
+is how they end, and not the best that they were.
 """
 
 from benchmarks.runner import Arm, Check, Claim, Column, Figures

@@ -2,8 +2,8 @@
 
 import sys
 
-from zoo.agents.envs.base import Task
 from zoo.agents.envs.appworld_env import strip_fence
+from zoo.agents.envs.base import Task
 from zoo.agents.worlds import World, WorldArgs
 
 PACKAGE = '''

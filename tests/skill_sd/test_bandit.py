@@ -42,9 +42,7 @@ def test_each_skill_is_tried_once_and_then_the_bounds_decide():
     assert (a.uses, b.uses) == (2, 1)
     assert (a.value, b.value) == pytest.approx((0.25, 0.1))
     log = math.log(3)
-    assert found.bounds("t") == pytest.approx(
-        [0.25 + math.sqrt(log / 2), 0.1 + math.sqrt(log)]
-    )
+    assert found.bounds("t") == pytest.approx([0.25 + math.sqrt(log / 2), 0.1 + math.sqrt(log)])
 
 
 def test_without_exploration_the_mean_decides():

@@ -52,7 +52,11 @@ def arguments(folder):
     """Those of full.yaml, with another model and a world that is there."""
     found = yaml.safe_load(FULL.read_text())["model"]["init_args"]
     found["policy"] |= {"model_id": folder, "max_context": 512}
-    found["env"] = {"name": "workflow", "max_steps": 4, "instructions": found["env"]["instructions"]}
+    found["env"] = {
+        "name": "workflow",
+        "max_steps": 4,
+        "instructions": found["env"]["instructions"],
+    }
     return {**found, "max_new_tokens": 3, "max_turns": 4, "skills_by": "family"}
 
 

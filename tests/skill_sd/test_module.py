@@ -66,7 +66,9 @@ def trained():
     for step in range(steps):
         drawn = module.practice.draw(48, step_generator(step))
         optimizer.zero_grad()
-        aggregate(-module.policy.token_logprobs(*drawn.values()).values, drawn["actions"]).backward()
+        aggregate(
+            -module.policy.token_logprobs(*drawn.values()).values, drawn["actions"]
+        ).backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         schedule.step()
@@ -302,9 +304,7 @@ def test_acting_chooses_among_what_is_admissible():
     choices = ["open apple", "heat apple", "use apple"]
     chosen = module.act(HISTORY, choices)
     prompt = module.conversation_tokens(HISTORY)
-    scores = [
-        float(module.policy.score(prompt, [module.policy.encode_reply(c)])) for c in choices
-    ]
+    scores = [float(module.policy.score(prompt, [module.policy.encode_reply(c)])) for c in choices]
     assert chosen == choices[scores.index(max(scores))]
     (found,) = module.predict(HISTORY, choices)
     assert found["logprob"] == pytest.approx(3 * max(scores), rel=1e-4)

@@ -69,7 +69,9 @@ class WorldArgs:
         if value.name == "alfworld" and not value.root:
             raise ZooError("env.name='alfworld' needs env.root, the folder of json_2.1.1.")
         if value.name == "bridge" and not value.python:
-            raise ZooError("env.name='bridge' needs env.python, that of the environment's own venv.")
+            raise ZooError(
+                "env.name='bridge' needs env.python, that of the environment's own venv."
+            )
         return value
 
 
@@ -99,7 +101,7 @@ class World:
         return HttpEnvBridge.start(str(args.python), args.factory, folder)
 
     def vector(self, n: int) -> VectorEnv:
-        """n instances in lock-step; they are used again, since some are slow to start."""
+        """N instances in lock-step; they are used again, since some are slow to start."""
         if self.args.name == "sokoban":
             args = self.args
             return sokoban.SokobanVectorEnv(n, args.max_steps, args.written)  # type: ignore[return-value]

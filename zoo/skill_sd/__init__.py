@@ -1,4 +1,4 @@
-"""Skill-SD: an agent taught by itself, with skills drawn from its own trajectories in the prompt."""
+"""Skill-SD: an agent that teaches itself, with skills from its own trajectories in the prompt."""
 
 from zoo.skill_sd.bandit import SkillBandit
 from zoo.skill_sd.loss import distillation

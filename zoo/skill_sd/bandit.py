@@ -77,7 +77,7 @@ class SkillBandit:
         ]
 
     def choose(self, task: str) -> Summary | None:
-        """The skill to read at this visit, which the next one credits; ``None`` if there is none."""
+        """The skill to read at this visit, which the next one credits; ``None`` without any."""
         bounds = self.bounds(task)
         if not bounds:
             return None

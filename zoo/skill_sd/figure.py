@@ -24,7 +24,9 @@ def success_curve(progress: Progress) -> Figure:
     if points:
         x, y = zip(*points, strict=True)
         axes.plot(x, y, "o-", ms=3, label="validation, plain prompt")
-    axes.plot(progress.steps, progress.coverage, "--", color="0.5", lw=1, label="tasks with a skill")
+    axes.plot(
+        progress.steps, progress.coverage, "--", color="0.5", lw=1, label="tasks with a skill"
+    )
     for rounds, _, _, passed in progress.probes:
         at = progress.steps[int(rounds) - 1]
         axes.axvline(at, color="tab:green" if passed else "tab:red", lw=0.6, alpha=0.6)

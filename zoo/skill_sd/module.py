@@ -153,7 +153,9 @@ class SkillSD(PolicyModule):
         check_choice("teacher", teacher, TEACHERS)
         check_choice("skills_by", skills_by, SKILLS_BY)
         if group_size < 2:
-            raise ZooError(f"group_size={group_size}: a rollout is compared with others, 2 at least.")
+            raise ZooError(
+                f"group_size={group_size}: a rollout is compared with others, 2 at least."
+            )
         counts = {
             "sync_every": sync_every,
             "probe": probe,
@@ -265,12 +267,11 @@ class SkillSD(PolicyModule):
         """Half of the conversations obey random workflows, half are a demonstrator's."""
         step = self.trainer.global_step
         rng = random.Random(f"{global_seed() or 0} {rank()} {step}")
-        tasks, half = read_tasks(batch), self.sft_batch // 2
+        dataset = getattr(self.trainer.train_dataloader, "dataset", None)
+        # Of all tasks where they are known: a batch has too few for several updates.
+        tasks, half = getattr(dataset, "tasks", None) or read_tasks(batch), self.sft_batch // 2
         codec = self.policy.codec
-        rows = [
-            self._demonstration(tasks[number % len(tasks)], rng)
-            for number in range(self.sft_batch - half)
-        ]
+        rows = [self._demonstration(rng.choice(tasks), rng) for _ in range(self.sft_batch - half)]
         parts = [pad(rows, codec.pad_id)]
         if half:
             parts.append(self.practice.draw(half, step_generator(step)))
@@ -327,7 +328,11 @@ class SkillSD(PolicyModule):
 
         def render(task: Task, obs: Obs) -> str:
             skill = None if skills is None else skills.get(self.key(task))
-            return self.plain(obs.text) if skill is None else self.skilled(obs.text, skill, task.family)
+            return (
+                self.plain(obs.text)
+                if skill is None
+                else self.skilled(obs.text, skill, task.family)
+            )
 
         collector = RolloutCollector(
             self.policy,
@@ -691,9 +696,7 @@ class SkillSD(PolicyModule):
                 ids += self.policy.encode_prompt(shown, first=number == 0)
         return ids
 
-    def act(
-        self, observation: str | Sequence[str], admissible: Sequence[str] | None = None
-    ) -> str:
+    def act(self, observation: str | Sequence[str], admissible: Sequence[str] | None = None) -> str:
         """The next action, without any skill.
 
         Args:

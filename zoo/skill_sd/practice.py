@@ -22,7 +22,7 @@ from zoo.errors import ZooError
 
 Row = tuple[list[int], list[bool]]
 Opening = Callable[[Episode, bool], str]
-"""The first prompt of what an episode begins with, with or without a skill that tells its actions."""
+"""The first prompt of an episode, with or without a skill that tells its actions."""
 
 
 def conversation(

@@ -59,7 +59,7 @@ class Summary:
         return Skill(slug(task), f"How to do tasks like {task}"[:1024], "\n\n".join(parts))
 
     def quoted(self, task: str, budget_tokens: int = 2 * MAX_WORDS) -> str:
-        """As data in a delimited block, for large models; others wrote it, so it gives no orders."""
+        """As data in a delimited block, for large models: it gives no orders."""
         return render([self.skill(task)], budget_tokens, "body")
 
 
@@ -94,11 +94,18 @@ def parse_summary(text: str) -> Summary:
         values = {name: row[name] for name in FIELDS}
     except (KeyError, TypeError, ValueError) as error:
         raise ZooError(
-            f"The summariser answered '{text[:60]}': expected a JSON object of "
-            f"{', '.join(FIELDS)}."
+            f"The summariser answered '{text[:60]}': expected a JSON object of {', '.join(FIELDS)}."
         ) from error
     summary = Summary(**values)
     return _shortened(summary)
+
+
+def _parsed(replies: Sequence[Reply]) -> Summary | ZooError:
+    """The first reply's summary, or what is wrong with it."""
+    try:
+        return parse_summary(replies[0].text if replies else "")
+    except ZooError as error:
+        return error
 
 
 def _shortened(summary: Summary) -> Summary:
@@ -146,17 +153,11 @@ class SkillSummarizer:
         if not pairs:
             return []
         replies = self.client.chat_batch([_request(*pair) for pair in pairs])
-        found: list[Summary | None] = []
-        first: ZooError | None = None
-        for reply in replies:
-            try:
-                found.append(parse_summary(_text(reply)))
-            except ZooError as error:
-                first = first or error
-                found.append(None)
-        if first is not None and not any(found):
-            raise first
-        return found
+        found = [_parsed(reply) for reply in replies]
+        errors = [x for x in found if isinstance(x, ZooError)]
+        if len(errors) == len(found):
+            raise errors[0]
+        return [None if isinstance(x, ZooError) else x for x in found]
 
     def _by_rule(self, win: Episode, loss: Episode | None) -> Summary:
         steps = [self._step(action, win.observations[0]) for action in win.actions]
@@ -202,10 +203,6 @@ def _written(episode: Episode) -> str:
     for action, seen in zip(episode.actions, episode.observations[1:], strict=False):
         lines += [f"> {action}", seen]
     return "\n".join(lines)
-
-
-def _text(replies: Sequence[Reply]) -> str:
-    return replies[0].text if replies else ""
 
 
 def summary_of(row: Any) -> Summary:

@@ -127,7 +127,7 @@ def judge(
     temperature: float,
     micro_batch: int | None = None,
 ) -> Tensor:
-    """The log-probabilities of the student's tokens after the skilled prompts, one pass, no gradient.
+    """The log-probabilities of the student's tokens after the skilled prompts, without gradient.
 
     Tokens are matched by their number among the agent's own, since the prompts differ in length;
     rows of like length are padded together.
@@ -155,7 +155,7 @@ def judge(
         )
     values = torch.zeros(judged.ids.shape, device=judged.ids.device)
     order = judged.mask.sum(dim=1).argsort(descending=True)
-    for rows in order.split(micro_batch or len(order)):
+    for rows in torch.split(order, micro_batch or len(order)):
         part = [x[rows] for x in judged]
         width = int(part[1].sum(dim=1).max())
         ids, mask, actions = (x[:, :width] for x in part)

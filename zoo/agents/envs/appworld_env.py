@@ -1,4 +1,4 @@
-"""AppWorld as an environment, for its own Python: :class:`~zoo.agents.envs.HttpEnvBridge` starts it.
+"""AppWorld as an environment, in its own Python: :class:`zoo.agents.envs.HttpEnvBridge` starts it.
 
 It imports nothing of the zoo and no torch, since AppWorld's requirements differ from them. AppWorld
 (https://github.com/StonyBrookNLP/appworld, Apache-2.0) finds its data below ``APPWORLD_ROOT``.
@@ -28,7 +28,7 @@ class AppWorldEnv:
 
     def reset(self, task: Any) -> str:
         """Begins a task; its first observation is the instruction."""
-        from appworld import AppWorld
+        from appworld import AppWorld  # of its own Python, where this module runs
 
         self.close()
         self.world = AppWorld(task_id=task.task_id, experiment_name=EXPERIMENT)

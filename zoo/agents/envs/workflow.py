@@ -26,7 +26,7 @@ EXPERT = 0.5  # chance that a step of the noisy demonstrator is right
 
 
 def procedure(kind: str) -> list[str]:
-    """The verbs of a type, in order; no two types have the same, and none has a verb twice in a row.
+    """The verbs of a type, in order; no two types have the same, none has a verb twice in a row.
 
     Raises:
         ZooError: For an unknown type.

@@ -53,7 +53,9 @@ class ClientArgs:
         """
         args = value if isinstance(value, ClientArgs) else cls(**(value or {}))
         if not args.model:
-            raise ZooError(f"A language model is asked here: give {name}.model and {name}.base_url.")
+            raise ZooError(
+                f"A language model is asked here: give {name}.model and {name}.base_url."
+            )
         return args
 
     def client(self) -> OpenAICompatClient:

@@ -1,4 +1,5 @@
 # One line a data module. Everything here is imported on first use.
+from .agent_tasks import AgentTaskDataModule as AgentTaskDataModule
 from .auction_games import AuctionGamesDataModule as AuctionGamesDataModule
 from .base import ZooDataModule as ZooDataModule
 from .byte_text import ByteTextDataModule as ByteTextDataModule

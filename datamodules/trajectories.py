@@ -9,39 +9,12 @@ import torch
 from torch.utils.data import Dataset
 
 from zoo.agents.codec import Codec
-from zoo.agents.trajectory import Trajectory, read_trajectories
+from zoo.agents.trajectory import Trajectory, encode, read_trajectories
 from zoo.errors import ZooError
 
 from .base import ZooDataModule
 
 SPLITS = {"train": "train.jsonl", "val": "val.jsonl", "test": "test.jsonl"}
-
-
-def encode(trajectory: Trajectory, codec: Codec) -> tuple[list[int], list[bool]]:
-    """Tokens of a trajectory, and which of them are the agent's.
-
-    Turns in a row that are not the agent's are one turn to the model; turns after its last are left
-    out, since nothing is to be learned from them.
-
-    Raises:
-        ZooError: For a word that a word-level vocabulary lacks, or a trajectory without a turn of
-            the agent.
-    """
-    ids: list[int] = []
-    mask: list[bool] = []
-    heard: list[str] = []
-    for message in trajectory.messages():
-        if message["role"] != "assistant":
-            heard.append(message["content"])
-            continue
-        prompt = codec.encode_prompt("\n".join(heard), first=not ids)
-        reply = codec.encode_reply(message["content"])
-        ids += [*prompt, *reply]
-        mask += [False] * len(prompt) + [True] * len(reply)
-        heard = []
-    if not ids:
-        raise ZooError(f"Trajectory {trajectory.task_id} has no turn of the agent.")
-    return ids, mask
 
 
 class TrajectoryDataset(Dataset[dict[str, Any]]):

@@ -14,6 +14,7 @@ from .scpo import SCPO as SCPO
 from .sem_fas import SemFas as SemFas
 from .sinkhorn_memory import SinkhornMemory as SinkhornMemory
 from .skills_bench import SkillsBenchRunner as SkillsBenchRunner
+from .skill_sd import SkillSD as SkillSD
 from .sudo_ot import SudoOT as SudoOT
 
 __version__: str

@@ -175,3 +175,16 @@ def test_bad_boards():
         SokobanVectorEnv(2).reset([*sokoban_tasks("train", 1), *sokoban_tasks("train", 1, 7)])
     with pytest.raises(ZooError, match="no Sokoban level"):
         SokobanEnv().reset(Task("x", "y", "train", 0, {}))
+
+
+def test_boards_are_written_by_places_too():
+    rows = ["######", "#@$. #", "# #  #", "#    #", "######"]
+    task = Task("t", "f", "train", 0, {"rows": rows})
+    env = SokobanEnv(written="places")
+    assert env.reset(task).text == "player 1 1 box 1 2 goal 1 3 wall 2 2"
+    step = env.step("right")
+    assert step.obs.text == "player 1 2 box 1 3 goal 1 3 wall 2 2"
+    assert step.info["success"]
+    assert set(step.obs.text.split()) <= set(env.vocabulary())
+    with pytest.raises(ZooError, match="Did you mean 'places'"):
+        SokobanEnv(written="place")

@@ -13,6 +13,7 @@ from zoo.agents.policy import PolicyArgs, TinyConfig
 from zoo.agents.trajectory import (
     Trajectory,
     Turn,
+    encode,
     from_appworld,
     from_episodes,
     from_messages,
@@ -22,7 +23,6 @@ from zoo.agents.trajectory import (
     write_trajectories,
 )
 from zoo.datamodules import TrajectoryDataModule
-from zoo.datamodules.trajectories import encode
 from zoo.errors import ZooError
 
 SIMPLE = Trajectory(

@@ -6,11 +6,11 @@ import torch
 from scipy.special import comb
 
 from tests.scpo.case import SKILLS, VOCABULARY
-from zoo.agents.llm import ScriptedClient
+from zoo.agents.llm import ClientArgs, ScriptedClient
 from zoo.agents.policy import CausalPolicy, PolicyArgs, TinyConfig
 from zoo.datamodules import VerifiableReasoningDataModule
 from zoo.errors import ZooError
-from zoo.scpo.skills import ClusterSkills, SkillTagger, TaggerArgs
+from zoo.scpo.skills import ClusterSkills, SkillTagger
 
 
 def adjusted_rand_index(a, b):
@@ -93,15 +93,15 @@ def first_word(request):
 
 def test_each_question_is_tagged_once():
     client = ScriptedClient([("Which one skill", first_word)])
-    tagger = SkillTagger(TaggerArgs(model="m"), SKILLS, client)
+    tagger = SkillTagger(ClientArgs(model="m"), SKILLS, client)
     assert tagger(["sort 1 2", "max 3 4", "sort 1 2"]).tolist() == [4, 1, 4]
     assert tagger(["max 3 4", "last 1"]).tolist() == [1, 0]
     assert len(client.requests) == 3
 
 
 def test_a_tag_that_is_no_skill_is_an_error():
-    tagger = SkillTagger(TaggerArgs(model="m"), SKILLS, ScriptedClient([("", "sorting")]))
+    tagger = SkillTagger(ClientArgs(model="m"), SKILLS, ScriptedClient([("", "sorting")]))
     with pytest.raises(ZooError, match=r"'sorting'.*Did you mean 'sort'"):
         tagger(["sort 1 2"])
     with pytest.raises(ZooError, match=r"tagger\.model"):
-        TaggerArgs.of(None)
+        ClientArgs.of(None, "tagger")

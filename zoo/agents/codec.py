@@ -11,6 +11,7 @@ from zoo.agents.tokenizer import REPLY, split_words, word_tokenizer
 from zoo.errors import ZooError, did_you_mean, missing_extra
 
 CUT = "<cut here>"  # stands for an answer in a chat template
+REMEMBERED = 16384  # texts of a word-level codec whose tokens are kept
 
 
 class Codec:
@@ -26,6 +27,7 @@ class Codec:
 
     def __init__(self, tokenizer: Any, word_level: bool = False) -> None:
         self.tokenizer, self.word_level = tokenizer, word_level
+        self._known: dict[str, list[int]] = {}  # small worlds say the same things again and again
         self.stop_ids = [int(tokenizer.eos_token_id)]
 
     @classmethod
@@ -108,6 +110,8 @@ class Codec:
         return [text.strip() for text in texts]
 
     def _words(self, text: str) -> list[int]:
+        if text in self._known:
+            return self._known[text]
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         if self.tokenizer.unk_token_id in ids:
             known = self.tokenizer.get_vocab()
@@ -116,4 +120,7 @@ class Codec:
                 f"The word '{word}' of '{text[:80]}' is not in the policy's vocabulary."
                 f"{did_you_mean(word, known)}"
             )
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[text] = ids
         return ids

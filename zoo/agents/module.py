@@ -196,8 +196,21 @@ class PolicyModule(ZooModule):
         ]
         return [q for q, _ in pairs], [a for _, a in pairs]
 
-    def extra_loss(self, part: Sequences, experience: Experience, count: Tensor) -> Tensor | None:
-        """A method's own term, added to the surrogate of a part of the sequences."""
+    def extra_loss(
+        self, part: Sequences, experience: Experience, rows: Tensor, now: Tensor, count: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """A method's own term, added to the surrogate of a part of the sequences.
+
+        Args:
+            part: They; where this process has none, one row without actions.
+            experience: Of the step.
+            rows: Their numbers in it.
+            now: Log-probabilities of their actions, with gradient. Shape: (B, T).
+            count: What the surrogate divides by, over all micro-batches and processes.
+
+        Returns:
+            The term, and what to log, or ``None`` for no term.
+        """
         return None
 
     # -- training ----------------------------------------------------------------------------
@@ -345,8 +358,10 @@ class PolicyModule(ZooModule):
             reference = self.reference_logprobs(part)
             kl = aggregate(kl_k3(now.values, reference), part.actions, updates.how, groups, count)
             loss, logs["kl"] = loss + updates.kl * kl, kl
-        extra = self.extra_loss(part, experience, count)
-        return (loss if extra is None else loss + extra), logs
+        extra = self.extra_loss(part, experience, rows, now.values, count)
+        if extra is not None:
+            loss, logs = loss + extra[0], {**logs, **extra[1]}
+        return loss, logs
 
     def _update(self, losses: list[Any]) -> Tensor:
         """One optimiser step on the sum of losses, each computed when its turn comes."""

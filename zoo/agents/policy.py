@@ -69,7 +69,9 @@ class CausalPolicy(nn.Module):
             self.codec.stop_at(getattr(self.model, "generation_config", None))
             self.max_context = args.max_context
         if args.gradient_checkpointing:
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+            # Its name since transformers 5.24, where the old one warns.
+            enable = getattr(self.model, "activation_checkpointing_enable", None)
+            (enable or self.model.gradient_checkpointing_enable)({"use_reentrant": False})
         if args.lora is not None:
             self.model = adapted_model(self.model, args.lora)
             if args.gradient_checkpointing:

@@ -17,6 +17,8 @@ from zoo.errors import ZooError
 if TYPE_CHECKING:
     from zoo.agents.envs.base import Obs, Task, VectorEnv
 
+KEYS_PER_EPISODE = 4096  # more than an episode has turns
+
 
 class Rollout(NamedTuple):
     """Responses, of one turn.
@@ -320,8 +322,16 @@ class RolloutCollector:
         tasks: Sequence[Task],
         group_size: int = 1,
         generator: torch.Generator | None = None,
+        keys: Tensor | None = None,
     ) -> Collected:
         """Plays each task ``group_size`` times.
+
+        Args:
+            tasks: They.
+            group_size: G.
+            generator: Of the draws.
+            keys: A number for each episode, in place of a generator: then its draws depend on it
+                alone, and not on which episodes are played with it. Shape: (N,), int64.
 
         The policy samples in eval mode. An episode that has ended leaves the batch. When a context
         would grow beyond ``max_context``, its turns up to then become a sequence of their own, and
@@ -334,7 +344,7 @@ class RolloutCollector:
         everyone = [task for task in tasks for _ in range(group_size)]
         observations = self.env.reset(everyone)
         episodes = [Episode(task) for task in everyone]
-        player = _Player(self.policy, self.max_new_tokens)
+        player = _Player(self.policy, self.max_new_tokens, keys)
         first = [
             obs.text if self.render is None else self.render(task, obs)
             for task, obs in zip(everyone, observations, strict=True)
@@ -380,8 +390,11 @@ class RolloutCollector:
 class _Player:
     """The policy's side of many episodes: one session, and what has left it."""
 
-    def __init__(self, policy: CausalPolicy, max_new_tokens: int) -> None:
-        self.policy, self.max_new_tokens = policy, max_new_tokens
+    def __init__(
+        self, policy: CausalPolicy, max_new_tokens: int, keys: Tensor | None = None
+    ) -> None:
+        self.policy, self.max_new_tokens, self._keys = policy, max_new_tokens, keys
+        self._turn = 0
         self.active: list[int] = []  # the episode of each row
         self.openings: list[list[int]] = []
         self._session = Session(policy)
@@ -393,7 +406,13 @@ class _Player:
         self._session.append(prompts)
 
     def act(self, temperature: float, generator: torch.Generator | None) -> list[str]:
-        rollout = self._session.sample(self.max_new_tokens, temperature, generator=generator)
+        keys = None
+        if self._keys is not None:  # of each turn its own
+            keys = self._keys[self.active] * KEYS_PER_EPISODE + self._turn
+        self._turn += 1
+        rollout = self._session.sample(
+            self.max_new_tokens, temperature, generator=generator, keys=keys
+        )
         self._ended = rollout.ended
         return self.policy.decode(rollout.rows())
 

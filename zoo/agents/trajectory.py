@@ -14,6 +14,7 @@ from zoo.errors import ZooError, did_you_mean
 from zoo.json_lines import read_json_lines
 
 if TYPE_CHECKING:
+    from zoo.agents.codec import Codec
     from zoo.agents.rollout import Collected
 
 SCHEMA = 1
@@ -351,3 +352,30 @@ def _fill_tokens(turns: list[Turn], sequences: Any, row: int) -> None:
     for turn, start, end in zip(turns, starts, ends, strict=False):
         turn.token_ids, turn.mask = ids[start:end], actions[start:end]
         turn.logprobs = logprobs[start:end] if actions[start] else []
+
+
+def encode(trajectory: Trajectory, codec: Codec) -> tuple[list[int], list[bool]]:
+    """Tokens of a trajectory, and which of them are the agent's.
+
+    Turns in a row that are not the agent's are one turn to the model; turns after its last are left
+    out, since nothing is to be learned from them.
+
+    Raises:
+        ZooError: For a word that a word-level vocabulary lacks, or a trajectory without a turn of
+            the agent.
+    """
+    ids: list[int] = []
+    mask: list[bool] = []
+    heard: list[str] = []
+    for message in trajectory.messages():
+        if message["role"] != "assistant":
+            heard.append(message["content"])
+            continue
+        prompt = codec.encode_prompt("\n".join(heard), first=not ids)
+        reply = codec.encode_reply(message["content"])
+        ids += [*prompt, *reply]
+        mask += [False] * len(prompt) + [True] * len(reply)
+        heard = []
+    if not ids:
+        raise ZooError(f"Trajectory {trajectory.task_id} has no turn of the agent.")
+    return ids, mask

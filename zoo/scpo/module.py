@@ -12,6 +12,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
 from zoo.agents.distributed import sum_over_ranks, world_size
+from zoo.agents.llm import ClientArgs
 from zoo.agents.losses import check_rewards, grpo_advantage, skill_sums
 from zoo.agents.metrics import PassAtK, SuccessRate
 from zoo.agents.module import Experience, PolicyModule, Updates
@@ -30,7 +31,7 @@ from zoo.scpo.report import (
     errors_in_training,
     gradient_scatter,
 )
-from zoo.scpo.skills import SOURCES, ClusterSkills, SkillTagger, TaggerArgs
+from zoo.scpo.skills import SOURCES, ClusterSkills, SkillTagger
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,7 +114,7 @@ class SCPO(PolicyModule):
         verifier: str = "exact",
         test_rollouts: int = 40,
         test_batch: int = 64,
-        tagger: TaggerArgs | None = None,
+        tagger: ClientArgs | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -161,7 +162,7 @@ class SCPO(PolicyModule):
         if skill_source == "cluster":
             self.clusters = ClusterSkills(self.policy, n_skills)
         elif skill_source == "llm":
-            self.tagger = SkillTagger(TaggerArgs.of(tagger), self.skill_names)
+            self.tagger = SkillTagger(ClientArgs.of(tagger, "tagger"), self.skill_names)
         tries = {f"pass_at_{k}": PassAtK(k) for k in (8,) if k <= test_rollouts}
         self.measure(
             MetricCollection({"accuracy": MeanMetric(), "sampled": MeanMetric()}),

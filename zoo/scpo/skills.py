@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from scipy.cluster.vq import kmeans2
 from torch import Tensor, nn
 
+from zoo.agents.llm import ClientArgs
 from zoo.agents.policy import CausalPolicy, pad_rows
 from zoo.errors import ZooError, did_you_mean
 
@@ -105,35 +105,6 @@ def _mean(table: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
     return torch.einsum("btd,bt->bd", table[ids], weights)
 
 
-@dataclass
-class TaggerArgs:
-    """The language model that tags questions.
-
-    Attributes:
-        base_url: Of an OpenAI-compatible server.
-        model: Its name there.
-        api_key_env: Environment variable that holds the key.
-        cache: Folder in which its replies are kept; ``None`` keeps them in memory.
-    """
-
-    base_url: str = "http://localhost:8000/v1"
-    model: str = ""
-    api_key_env: str = "OPENAI_API_KEY"
-    cache: str | None = None
-
-    @classmethod
-    def of(cls, value: TaggerArgs | Mapping[str, Any] | None) -> TaggerArgs:
-        """The arguments, from plain data.
-
-        Raises:
-            ZooError: If there is no model.
-        """
-        args = value if isinstance(value, TaggerArgs) else cls(**(value or {}))
-        if not args.model:
-            raise ZooError("skill_source='llm' needs tagger.model, and tagger.base_url.")
-        return args
-
-
 class SkillTagger:
     """Skills by asking a language model once for each question.
 
@@ -143,7 +114,7 @@ class SkillTagger:
         client: Another one, that has ``chat_batch``; ``None`` makes that of ``args``.
     """
 
-    def __init__(self, args: TaggerArgs, names: Sequence[str], client: Any = None) -> None:
+    def __init__(self, args: ClientArgs, names: Sequence[str], client: Any = None) -> None:
         self.args, self.names, self._client = args, list(names), client
         self.known: dict[str, int] = {}
 
@@ -151,14 +122,7 @@ class SkillTagger:
     def client(self) -> Any:
         """Made at the first question."""
         if self._client is None:
-            from zoo.agents.llm import OpenAICompatClient
-
-            self._client = OpenAICompatClient(
-                base_url=self.args.base_url,
-                model=self.args.model,
-                api_key_env=self.args.api_key_env,
-                cache_dir=self.args.cache,
-            )
+            self._client = self.args.client()
         return self._client
 
     def __call__(self, questions: Sequence[str]) -> Tensor:

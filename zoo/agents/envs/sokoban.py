@@ -27,7 +27,7 @@ from zoo.agents.envs.base import (
     check_length,
     draw_tasks,
 )
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 
 DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 ACTIONS = tuple(DIRECTIONS)
@@ -260,12 +260,15 @@ class SokobanVectorEnv:
     Args:
         n: Boards.
         max_steps: After which an episode ends.
+        written: "board", a cell a word; "places", rows and columns of player, boxes, goals and
+            inner walls, which is shorter, and easier for a small model.
     """
 
-    def __init__(self, n: int, max_steps: int = MAX_STEPS) -> None:
+    def __init__(self, n: int, max_steps: int = MAX_STEPS, written: str = "board") -> None:
         if n < 1:
             raise ZooError(f"A vector of environments holds at least one: n={n}.")
-        self.n, self.max_steps = n, max_steps
+        check_choice("written", written, ("board", "places"))
+        self.n, self.max_steps, self.written = n, max_steps, written
         self.tasks: list[Task] = []
 
     def __len__(self) -> int:
@@ -355,24 +358,40 @@ class SokobanVectorEnv:
         return VectorStep(list(self._obs), rewards, self.dones.copy(), list(self._infos))
 
     def _observe(self) -> list[Obs]:
+        possible = self.possible()
+        names = np.array(ACTIONS)
+        texts = self._boards() if self.written == "board" else self._places()
+        return [
+            Obs(text, sorted(names[row].tolist()))
+            for text, row in zip(texts, possible, strict=True)
+        ]
+
+    def _places(self) -> list[str]:
+        inner = np.zeros_like(self.walls)
+        inner[:, 1:-1, 1:-1] = self.walls[:, 1:-1, 1:-1]
+        texts = [f"player {r} {c}" for r, c in self.player.tolist()]
+        for name, cells in (("box", self.boxes), ("goal", self.goals), ("wall", inner)):
+            for i, r, c in np.argwhere(cells).tolist():
+                texts[i] += f" {name} {r} {c}"
+        return texts
+
+    def _boards(self) -> list[str]:
         code = self.walls + 2 * self.goals + 4 * self.boxes  # (n, H, W)
         code[np.arange(self.n), self.player[:, 0], self.player[:, 1]] += 8
         n, height, width = code.shape
         text = np.full((n, height, 2 * width), ord(" "), dtype=np.uint8)
         text[:, :, ::2] = WRITTEN[code]
         text[:, :, -1] = ord("\n")
-        possible = self.possible()
-        names = np.array(ACTIONS)
-        return [
-            Obs(board.tobytes().decode()[:-1], sorted(names[row].tolist()))
-            for board, row in zip(text, possible, strict=True)
-        ]
+        return [board.tobytes().decode()[:-1] for board in text]
 
     def close(self) -> None:
         """Nothing to free."""
 
     def vocabulary(self) -> list[str]:
-        """Cells and moves."""
+        """Cells or names of places, and moves."""
+        if self.written == "places":
+            numbers = map(str, range(10))
+            return sorted({"player", "box", "goal", "wall", *numbers, *ACTIONS})
         return sorted({*"_#.$*@+", *ACTIONS})
 
     def verify(self) -> np.ndarray:
@@ -409,8 +428,8 @@ class SokobanVectorEnv:
 class SokobanEnv:
     """One board; see :class:`SokobanVectorEnv`, which plays many at a time."""
 
-    def __init__(self, max_steps: int = MAX_STEPS) -> None:
-        self._boards = SokobanVectorEnv(1, max_steps)
+    def __init__(self, max_steps: int = MAX_STEPS, written: str = "board") -> None:
+        self._boards = SokobanVectorEnv(1, max_steps, written)
 
     def reset(self, task: Task) -> Obs:
         """Sets up the level."""

@@ -5,6 +5,7 @@ from zoo.agents.llm.base import LLMClient as LLMClient
 from zoo.agents.llm.base import Reply as Reply
 from zoo.agents.llm.base import Request as Request
 from zoo.agents.llm.base import Usage as Usage
+from zoo.agents.llm.openai_compat import ClientArgs as ClientArgs
 from zoo.agents.llm.openai_compat import OpenAICompatClient as OpenAICompatClient
 from zoo.agents.llm.prompts import prompt_versions as prompt_versions
 from zoo.agents.llm.prompts import render_prompt as render_prompt

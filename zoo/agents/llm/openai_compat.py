@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,47 @@ from zoo.atomic import write_json
 from zoo.errors import ZooError, missing_extra
 
 MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name")
+
+
+@dataclass
+class ClientArgs:
+    """A language model behind a server, as plain data.
+
+    Attributes:
+        base_url: Of an OpenAI-compatible server.
+        model: Its name there.
+        api_key_env: Environment variable that holds the key.
+        cache: Folder in which its replies are kept; ``None`` for none.
+    """
+
+    base_url: str = "http://localhost:8000/v1"
+    model: str = ""
+    api_key_env: str = "OPENAI_API_KEY"
+    cache: str | None = None
+
+    @classmethod
+    def of(cls, value: ClientArgs | Mapping[str, Any] | None, name: str) -> ClientArgs:
+        """The arguments, from plain data.
+
+        Args:
+            value: They.
+            name: Of the option, for the error.
+
+        Raises:
+            ZooError: If there is no model.
+        """
+        args = value if isinstance(value, ClientArgs) else cls(**(value or {}))
+        if not args.model:
+            raise ZooError(
+                f"A language model is asked here: give {name}.model and {name}.base_url."
+            )
+        return args
+
+    def client(self) -> OpenAICompatClient:
+        """Asks it; nothing is sent before the first request."""
+        return OpenAICompatClient(
+            self.base_url, self.model, api_key_env=self.api_key_env, cache_dir=self.cache
+        )
 
 
 class OpenAICompatClient(CountingClient):

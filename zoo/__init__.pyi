@@ -3,6 +3,7 @@ from .base import ZooModule as ZooModule
 from .bayes_auction import BayesAuction as BayesAuction
 from .catalog import list_methods as list_methods
 from .degbins import DegBins as DegBins
+from .degrade_query import DegradeQuery as DegradeQuery
 from .delta_adapter import DeltaAdapter as DeltaAdapter
 from .delta_momentum import DeltaImageClassifier as DeltaImageClassifier
 from .delta_momentum import DeltaLM as DeltaLM

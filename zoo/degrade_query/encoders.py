@@ -20,7 +20,7 @@ class Encoded(NamedTuple):
     Attributes:
         pooled: Shape: (B, d).
         tokens: One for each atom, zeros beyond a molecule's own; without the graph there are none.
-            Shape: (B, A, d).
+            Shape: (B, A, g).
         mask: True where there is an atom. Shape: (B, A).
     """
 
@@ -63,8 +63,8 @@ class GraphEncoder(nn.Module):
     Nothing depends on the order of a molecule's atoms, save the order of its tokens.
 
     Args:
-        dim: d of the tokens.
-        width: Of the messages.
+        dim: d of the pooled molecule.
+        width: g, of messages and tokens.
         layers: Of message passing.
         dropout: Of each layer.
     """
@@ -77,7 +77,7 @@ class GraphEncoder(nn.Module):
             nn.Sequential(
                 nn.Linear(width, 2 * width),
                 nn.LayerNorm(2 * width),
-                nn.GELU(),
+                nn.ReLU(),
                 nn.Linear(2 * width, width),
                 nn.Dropout(dropout),
             )
@@ -95,15 +95,15 @@ class GraphEncoder(nn.Module):
             ptr: Molecule i has the atoms ``ptr[i]`` to ``ptr[i + 1]``. Shape: (B + 1,).
 
         Returns:
-            The mean of the tokens, and the tokens.
+            The mean of the tokens at width d, and the tokens.
         """
         h = torch.stack([embed(atoms[:, i]) for i, embed in enumerate(self.atoms)]).sum(dim=0)
         sender, receiver, kind = bonds.unbind(dim=1)
         for bond, update in zip(self.bonds, self.updates, strict=True):
-            message = F.gelu(h[sender] + bond(kind))  # (E, width)
+            message = F.relu(h[sender] + bond(kind))  # (E, width)
             received = torch.zeros_like(h).index_add_(0, receiver, message.to(h.dtype))
             h = h + update(h + received)
-        tokens = self.out(self.norm(h))  # (N, d)
+        tokens = self.norm(h)  # (N, g)
         lengths = ptr.diff()
         longest = int(lengths.max())
         molecule = torch.repeat_interleave(lengths)  # (N,)
@@ -112,7 +112,7 @@ class GraphEncoder(nn.Module):
         padded[molecule, place] = tokens
         mask = torch.arange(longest, device=atoms.device) < lengths[:, None]
         pooled = padded.sum(dim=1) / lengths.clamp_min(1)[:, None]
-        return Encoded(pooled, padded, mask)
+        return Encoded(self.out(pooled), padded, mask)
 
 
 class ProteinEncoder(nn.Module):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zoo.degrade_query.module import DegradeQuery
 
 SHADE = (1.0, 0.45, 0.1)  # of the atom with the most attention
-SIZE = (1100, 620)  # of a drawn molecule, pixels
+SIZE = (760, 460)  # of a drawn molecule, pixels
 GROUPS = 5  # curves of single targets
 BARS = 12
 

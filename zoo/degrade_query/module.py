@@ -86,8 +86,8 @@ class DegradeQuery(ZooModule):
     def __init__(
         self,
         dim: int = 128,
-        gnn_layers: int = 3,
-        gnn_dim: int = 64,
+        gnn_layers: int = 2,
+        gnn_dim: int = 48,
         molecule: str = "both",
         protein_dim: int = 64,
         max_proteins: int = 512,
@@ -331,8 +331,8 @@ class DegradeQuery(ZooModule):
         probability = logit.sigmoid()
         ranks = self._swap_ranks(molecule, score, part, batch)
         several = part["several"]
-        for name, metric in metrics.items(keep_base=True):
-            kind = name.partition("_")[2]
+        for name, metric in metrics.items(keep_base=False):
+            kind = name.removeprefix("val_").removeprefix("test_")
             if kind in ranks:
                 metric.update(*ranks[kind])
             elif kind == "target_auroc":

@@ -33,20 +33,20 @@ class TupleQuery(nn.Module):
 
     Args:
         dim: d.
-        atoms: Whether there are atom tokens to ask.
+        atoms: g, width of the atom tokens to ask; 0 if there are none.
         dropout: Of the fused representation.
     """
 
-    def __init__(self, dim: int, atoms: bool, dropout: float) -> None:
+    def __init__(self, dim: int, atoms: int, dropout: float) -> None:
         super().__init__()
-        self.atoms = atoms
+        self.atoms = atoms > 0
         self.query = nn.Sequential(nn.Linear(3 * dim, dim), nn.GELU(), nn.Linear(dim, dim))
         self.film = nn.Linear(dim, 2 * dim)
         nn.init.zeros_(self.film.bias)
         if atoms:
             self.ask = nn.Linear(dim, 2 * dim)
-            self.keys = nn.Linear(dim, dim)
-            self.values = nn.Linear(dim, dim)
+            self.keys = nn.Linear(atoms, dim)
+            self.values = nn.Linear(atoms, dim)
         parts = 4 if atoms else 2
         self.fuse = nn.Sequential(
             nn.LayerNorm(parts * dim),
@@ -137,7 +137,7 @@ class DegradeQueryNet(nn.Module):
         self.protein: ProteinEncoder | NoContext = NoContext(dim)
         if context:
             self.protein = ProteinEncoder(dim, protein_dim, proteins)
-        self.tuple = TupleQuery(dim, self.graph is not None, dropout)
+        self.tuple = TupleQuery(dim, 0 if self.graph is None else gnn_dim, dropout)
         self.compatibility = Compatibility(dim)
         self.degradation = nn.Sequential(nn.LayerNorm(dim), nn.Dropout(dropout), nn.Linear(dim, 1))
 

@@ -75,9 +75,7 @@ CLAIM = Claim(
         Arm(PERMUTED, ("--data.permute", "true")),
         Arm(PRETRAINED),
     ),
-    settings={
-        split: ("--data.split", split) for split in ("random", "scaffold", "target_e3")
-    },
+    settings={split: ("--data.split", split) for split in ("random", "scaffold", "target_e3")},
     evaluations={"test": ()},
     columns={
         "AUROC, pooled": Column("test", (AUROC,)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.errors import ZooError, check_choice
+from zoo.language_features import LanguageModel, embed, read_fasta
 from zoo.proteins import OTHER_E3, ProteinFeatures, pack_names, read_features
 
 from ..base import ZooDataModule
@@ -52,6 +54,10 @@ class ProtacTuplesDataModule(ZooDataModule):
         features: An ``.npz`` with ``uniprot`` (N,) and ``features`` (N, P); ``None`` for the 64
             packaged components.
         protein_dim: P that the model expects; ``None`` for any.
+        sequences: A FASTA of the proteins, which ``protein_model`` turns into features, in the
+            place of ``features``.
+        protein_model: The encoder of sequences, as the model's.
+        smiles_model: The encoder of SMILES, as the model's; ``None`` for none.
         tuples: Of the sample, as many in hashed order; ``None`` for all.
         batch_size: As of the base class, and so are the rest.
         eval_batch_size: See above.
@@ -73,6 +79,9 @@ class ProtacTuplesDataModule(ZooDataModule):
         on_bad: str = "raise",
         features: str | None = None,
         protein_dim: int | None = None,
+        sequences: str | None = None,
+        protein_model: LanguageModel | None = None,
+        smiles_model: LanguageModel | None = None,
         tuples: int | None = None,
         batch_size: int = 128,
         eval_batch_size: int = 256,
@@ -94,7 +103,11 @@ class ProtacTuplesDataModule(ZooDataModule):
         self.layout, self.split, self.on_bad = layout, split, on_bad
         self.label_budget, self.val_labels, self.label_batch = label_budget, val_labels, label_batch
         self.transductive, self.permute, self.tuples = transductive, permute, tuples
+        if (sequences is None) != (protein_model is None):
+            raise ZooError("sequences and protein_model go together: give both, or neither.")
         self.features, self.protein_dim = features, protein_dim
+        self.sequences, self.protein_model = sequences, protein_model
+        self.smiles_model = smiles_model
         self._loaded: tuple[TupleTable, Split, dict[str, Tensor]] | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -145,14 +158,27 @@ class ProtacTuplesDataModule(ZooDataModule):
                 rows = [rows[i] for i in order[: self.tuples]]
             cache = len(rows) >= CACHE_FROM
             table = build_table(rows, errors, self.on_bad, where, cache)
+            table = self._with_language(table)
             split = self._split(table, where)
             features = self._features()
             self._loaded = table, split, _vocabulary(table, split, features)
         return self._loaded
 
     def _features(self) -> ProteinFeatures:
+        if self.sequences is not None and self.protein_model is not None:
+            found = read_fasta(self.sequences)
+            vectors = embed(list(found.values()), self.protein_model).numpy()
+            return ProteinFeatures(vectors.shape[1], dict(zip(found, vectors, strict=True)))
         path = self.features or SAMPLE / "protein_features.npz"
         return read_features(path, self.protein_dim)
+
+    def _with_language(self, table: TupleTable) -> TupleTable:
+        """The table whose molecules have a language model's features too, if one is named."""
+        if self.smiles_model is None:
+            return table
+        molecules = table.molecules
+        language = embed(molecules.canonical.tolist(), self.smiles_model).numpy()
+        return replace(table, molecules=replace(molecules, language=language))
 
     def _split(self, table: TupleTable, where: str) -> Split:
         """Divides, and checks that there is something to learn and to measure."""
@@ -211,6 +237,7 @@ class ProtacTuplesDataModule(ZooDataModule):
         if not rows:
             raise ZooError(f"{path} has no rows to predict.")
         table = build_table(rows, [], "raise", str(path), cache=False)
+        table = self._with_language(table)
         everything = np.arange(len(table))
         nothing = everything[:0]
         split = Split(nothing, nothing, nothing, nothing, nothing)

@@ -46,8 +46,8 @@ def rank_of(seed: int, names: NDArray[np.str_]) -> NDArray[np.float64]:
 def hold_out(groups: NDArray[np.str_], count: int, seed: int) -> NDArray[np.bool_]:
     """Chooses whole groups, in hashed order, until they have about ``count`` rows.
 
-    A group of more than a quarter of that is never chosen: a fifth of the public table is the
-    androgen receptor, which alone would be the test. Nor are more than a fifth of the groups, or
+    A group of more than a quarter of that (and more than the median) is never chosen: a fifth of
+    the public table is the androgen receptor, which alone would be the test. Nor are more than a fifth of the groups, or
     the many small targets would all be held out, and training left with a handful of large ones.
 
     Args:
@@ -60,7 +60,7 @@ def hold_out(groups: NDArray[np.str_], count: int, seed: int) -> NDArray[np.bool
     """
     names, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(rank_of(seed, names), kind="stable")
-    order = order[sizes[order] <= max(LARGEST * count, 1)]
+    order = order[sizes[order] <= max(LARGEST * count, np.median(sizes))]
     before = np.cumsum(sizes[order]) - sizes[order]
     chosen = np.zeros(len(names), bool)
     most = max(1, round(MOST_GROUPS * len(names)))

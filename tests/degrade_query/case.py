@@ -48,7 +48,9 @@ def bad_inputs(folder):
         path = write_table(folder / f"{name}.csv", rows)
         return {"root": str(path), **options}, pattern
 
-    yield case("smiles", [*good, "CC(=O,Q06187,VHL,1"], r"row 37.*'CC«\(»=O' is wrong at position 3")
+    yield case(
+        "smiles", [*good, "CC(=O,Q06187,VHL,1"], r"row 37.*'CC«\(»=O' is wrong at position 3"
+    )
     yield case("empty", [*good, "CCO,,VHL,1"], "row 37: the target is empty")
     yield case("no_e3", [*good, "CCO,Q06187,,1"], "row 37: the E3 ligase is empty")
     yield case("e3", [*good, "CCO,Q06187,CRBNN,1"], "row 37: E3.*Did you mean 'CRBN'")
@@ -81,7 +83,13 @@ CASE = Case(
         "finetune_steps": 18,
         "bit_dropout": 0.0,
     },
-    data={"tuples": 240, "batch_size": 24, "label_batch": 24, "val_labels": 40, "eval_batch_size": 24},
+    data={
+        "tuples": 240,
+        "batch_size": 24,
+        "label_batch": 24,
+        "val_labels": 40,
+        "eval_batch_size": 24,
+    },
     shapes={"logit": (2,), "compatibility": (2,), "attention": (2, 2, 3), "repr": (2, 16)},
     write_inputs=write_inputs,
     predict=lambda folder: {"smiles": DEGRADER, "target": "BRD4", "e3": "VHL"},

@@ -113,7 +113,12 @@ def test_duplicates_are_merged_by_majority_and_conflicts_dropped(tmp_path):
 
 
 def test_bad_rows_can_be_dropped(tmp_path, caplog):
-    rows = [f"{s},{t},{e},{i % 2}" for i, s in enumerate(SMILES) for t in TARGETS for e in ("CRBN", "VHL")]
+    rows = [
+        f"{s},{t},{e},{i % 2}"
+        for i, s in enumerate(SMILES)
+        for t in TARGETS
+        for e in ("CRBN", "VHL")
+    ]
     path = write_table(tmp_path / "a.csv", [*rows, "CC(=O,BRD4,VHL,1", "CCO,,VHL,1"])
     table = build_table(*read_rows(path, "tuples"), "drop", "a", cache=False)
     assert len(table) == len(rows)

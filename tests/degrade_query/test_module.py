@@ -86,9 +86,6 @@ def test_stages_train_what_they_should_and_all_of_it_gets_a_gradient():
     model = build(pretrain_steps=2, finetune_steps=2)
     heads = {}
 
-    class Look(torch.nn.Module):
-        pass
-
     def note(stage):
         heads[stage] = {
             name.split(".")[1] for name, p in model.named_parameters() if p.requires_grad
@@ -101,7 +98,9 @@ def test_stages_train_what_they_should_and_all_of_it_gets_a_gradient():
             note(pl_module.stage.name)
 
         def on_after_backward(self, trainer, pl_module):
-            missing = [n for n, p in pl_module.named_parameters() if p.requires_grad and p.grad is None]
+            missing = [
+                n for n, p in pl_module.named_parameters() if p.requires_grad and p.grad is None
+            ]
             assert not missing
 
     fit(model, data(), 4, callbacks=[Watch()], limit_val_batches=0)
@@ -111,13 +110,13 @@ def test_stages_train_what_they_should_and_all_of_it_gets_a_gradient():
 
 
 def test_pretraining_tells_swaps_apart():
-    torch.manual_seed(0)
     module = data(tuples=400)
-    model = build(dim=32, pretrain_steps=120, finetune_steps=1)
-    trainer = Trainer(limit_val_batches=0, max_steps=119, max_epochs=-1, **SILENT)
-    before, _ = trainer.validate(model, module, verbose=False), trainer.fit(model, module)
-    after = trainer.validate(model, module, verbose=False)
-    assert after[0]["val_swap_target"] > before[0].get("val_swap_target", 0.5) + 0.1
+    model = build(dim=32, pretrain_steps=100, finetune_steps=1, bit_dropout=0.1)
+    judge = Trainer(**SILENT)
+    (before,) = judge.validate(model, module, verbose=False)
+    fit(model, module, 100, limit_val_batches=0)
+    (after,) = judge.validate(model, module, verbose=False)
+    assert after["val_swap_target"] > before["val_swap_target"] + 0.15
 
 
 @pytest.mark.parametrize("molecule", ["both", "graph", "fingerprint"])
@@ -213,7 +212,9 @@ def test_the_order_of_atoms_does_not_matter(molecule):
         outs.append(model(**batch, **pair))
     for key in ("logit", "compatibility", "repr"):
         torch.testing.assert_close(outs[0][key], outs[1][key], atol=1e-5, rtol=1e-5)
-    match = Chem.MolFromSmiles(smiles).GetSubstructMatch(Chem.MolFromSmiles(other), useChirality=True)
+    match = Chem.MolFromSmiles(smiles).GetSubstructMatch(
+        Chem.MolFromSmiles(other), useChirality=True
+    )
     # Symmetric atoms have equal attention, so any match will do.
     a, b = (out["attention"][0] for out in outs)
     torch.testing.assert_close(a[:, list(match)], b, atol=1e-5, rtol=1e-4)
@@ -243,11 +244,15 @@ def test_a_model_finds_its_proteins_in_another_vocabulary(trained):
     with torch.inference_mode():
         expected = trained._evaluate(batch, trained.test_metrics)["logit"]
         given = batch["vocabulary"]
-        order = torch.cat([torch.zeros(1, dtype=torch.long), 1 + torch.randperm(len(given["names"]) - 1)])
+        order = torch.cat(
+            [torch.zeros(1, dtype=torch.long), 1 + torch.randperm(len(given["names"]) - 1)]
+        )
         place = order.argsort()
         part = {**batch["tuples"], **{k: place[batch["tuples"][k]] for k in ("target", "e3")}}
         shuffled = {k: v[order] for k, v in given.items()}
-        found = trained._evaluate({**batch, "vocabulary": shuffled, "tuples": part}, trained.test_metrics)
+        found = trained._evaluate(
+            {**batch, "vocabulary": shuffled, "tuples": part}, trained.test_metrics
+        )
     torch.testing.assert_close(found["logit"], expected)
 
 
@@ -334,7 +339,9 @@ def test_adapting_moves_one_target_and_a_copy_only(trained):
 def test_a_saved_checkpoint_answers_alike(trained, tmp_path):
     trained.save_pretrained(tmp_path)
     again = DegradeQuery.from_pretrained(tmp_path)
-    assert np.array_equal(again.predict(SMILES, "BTK", "CRBN"), trained.predict(SMILES, "BTK", "CRBN"))
+    assert np.array_equal(
+        again.predict(SMILES, "BTK", "CRBN"), trained.predict(SMILES, "BTK", "CRBN")
+    )
     assert again.rank_targets("CCO", "VHL") == trained.rank_targets("CCO", "VHL")
 
 
@@ -356,11 +363,15 @@ def test_figures_show_molecule_curve_and_ranking(trained):
 def test_metrics_by_hand():
     metric = GroupAUROC(least=3)
     metric.update(torch.tensor([0.9, 0.1, 0.5]), torch.tensor([1, 0, 1]), torch.zeros(3))
-    metric.update(torch.tensor([0.1, 0.9, 0.2, 0.9, 0.1]), torch.tensor([1, 0, 0, 1, 0]), torch.tensor([1, 1, 1, 2, 2]))
+    metric.update(
+        torch.tensor([0.1, 0.9, 0.2, 0.9, 0.1]),
+        torch.tensor([1, 0, 0, 1, 0]),
+        torch.tensor([1, 1, 1, 2, 2]),
+    )
     assert metric.compute() == pytest.approx((1.0 + 0.0) / 2)  # the third has two rows
-    assert GroupAUROC().compute() == 0.5 if False else True
     mean = WeightedMean()
-    assert mean.compute() == 0.5
+    mean.update(torch.ones(2), torch.zeros(2))
+    assert mean.compute() == 0.5  # nothing counted: chance
     mean.update(torch.tensor([0.2, 1.0]), torch.tensor([3.0, 1.0]))
     assert mean.compute() == pytest.approx(0.4)
     logits, labels = torch.randn(4000) * 2, torch.rand(4000)

@@ -97,7 +97,9 @@ def test_loss_by_hand_and_its_limits():
     found = info_nce(positive, negative, valid, torch.tensor(t))
     assert found.item() == pytest.approx((first + second) / 2, rel=1e-5)
     assert info_nce(positive, negative, valid & False, torch.tensor(t)) == 0
-    equal = info_nce(positive, positive[:, None].expand(-1, 3), torch.ones(2, 3).bool(), torch.tensor(t))
+    equal = info_nce(
+        positive, positive[:, None].expand(-1, 3), torch.ones(2, 3).bool(), torch.tensor(t)
+    )
     assert equal.item() == pytest.approx(math.log(4), rel=1e-5)
     assert unit_scale(torch.tensor([[1.0, -1.0], [1.0, 1.0]])) == 0
     assert unit_scale(torch.zeros(2, 4)) == 1

@@ -73,5 +73,5 @@ def _wake(model: DegradeQuery, protein: ProteinEncoder, rows: Tensor) -> None:
     """Gives targets that training has not seen an identity, which starts as the unknown one."""
     new = rows[~model.vocabulary.seen[rows]]
     with torch.no_grad():
-        protein.identity.weight[new] = protein.identity.weight[0]
+        protein.identity.weight[new] = protein.identity.weight[0].clone()
     model.vocabulary.seen[new[new > 0]] = True

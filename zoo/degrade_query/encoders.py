@@ -147,7 +147,9 @@ class ProteinEncoder(nn.Module):
             Shape: (..., d).
         """
         if self.training:
-            identity = identity * (torch.rand(identity.shape, device=identity.device) >= IDENTITY_DROPOUT)
+            identity = identity * (
+                torch.rand(identity.shape, device=identity.device) >= IDENTITY_DROPOUT
+            )
         known = (features != 0).any(dim=-1, keepdim=True).to(features.dtype)
         encoded = self.features(torch.cat([features, known], dim=-1))
         found: Tensor = self.norm(encoded + self.identity(identity) + self.role.weight[role])

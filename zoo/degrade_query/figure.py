@@ -143,8 +143,10 @@ def ranking(found: Sequence[RankedTarget], true: str, title: str) -> Figure:
     )
     axis.invert_yaxis()
     axis.set_xlabel("compatibility of the tuple")
-    where = "orange: as recorded" if any(one.target == true for one in found) else (
-        f"recorded target {gene_name(true)} is not among them"
+    where = (
+        "orange: as recorded"
+        if any(one.target == true for one in found)
+        else (f"recorded target {gene_name(true)} is not among them")
     )
     axis.set_title(f"targets that fit best {title}\n{where}", fontsize=10)
     return figure

@@ -69,6 +69,8 @@ class FingerprintForest(ZooModule):
         self.register_buffer("threshold", torch.zeros(trees, max_nodes))
         self.register_buffer("child", torch.zeros(trees, max_nodes, 2, dtype=torch.long))
         self.register_buffer("value", torch.full((trees, max_nodes), 0.5))
+        # Lightning writes no checkpoint without optimiser steps, so this number takes them.
+        self.steps = torch.nn.Parameter(torch.zeros(()))
         self._rows: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         self._depth = 64
         self.measure(
@@ -108,10 +110,6 @@ class FingerprintForest(ZooModule):
 
     # -- training ----------------------------------------------------------------------------
 
-    def configure_optimizers(self) -> Any:
-        """There are none."""
-        return []
-
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Collects the labelled tuples."""
         if not self.vocabulary.fitted:
@@ -121,6 +119,9 @@ class FingerprintForest(ZooModule):
         for row, label in zip(x, part["label"], strict=True):
             key = tuple(row.nonzero()[:, 0].tolist())
             self._rows[key] = row, label
+        optimizer: Any = self.optimizers()
+        self.manual_backward(0 * self.steps)
+        optimizer.step()
 
     def on_validation_start(self) -> None:
         """Grows the trees once an epoch has shown the labels."""
@@ -165,9 +166,7 @@ class FingerprintForest(ZooModule):
         found: Tensor = self(part["fp"], own[part["target"]], own[part["e3"]])["probability"]
         return found
 
-    def _evaluate(
-        self, batch: Mapping[str, Any], metrics: MetricCollection
-    ) -> dict[str, Tensor]:
+    def _evaluate(self, batch: Mapping[str, Any], metrics: MetricCollection) -> dict[str, Tensor]:
         probability, part = self._probability(batch), batch["tuples"]
         label, several = part["label"], part["several"]
         for name, metric in metrics.items(keep_base=True):

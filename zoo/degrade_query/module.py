@@ -37,6 +37,7 @@ from zoo.degrade_query.swaps import (
 )
 from zoo.degrade_query.vocabulary import Vocabulary
 from zoo.errors import ZooError, check_choice, did_you_mean
+from zoo.language_features import LanguageModel, embed
 from zoo.metrics import AUROC
 from zoo.molecules import FINGERPRINT_BITS, featurize
 from zoo.proteins import OTHER_E3, find_ligase, find_protein, gene_name, unpack_names
@@ -73,6 +74,9 @@ class DegradeQuery(ZooModule):
         dropout: Of all else.
         context: Look at target and ligase; without, what is left is the molecule alone.
         potency_weight: Of a regression of pDC50 and Dmax, where the table has them; 0 for none.
+        smiles_model: A frozen language model whose features of the SMILES are added to the
+            molecule; the data module must name the same. ``None`` for none.
+        protein_model: The one that made the proteins' features, for ``predict(sequence=...)``.
 
     Source: the paper's abstract; see :mod:`zoo.degrade_query.network`.
     """
@@ -100,6 +104,8 @@ class DegradeQuery(ZooModule):
         dropout: float = 0.2,
         context: bool = True,
         potency_weight: float = 0.0,
+        smiles_model: LanguageModel | None = None,
+        protein_model: LanguageModel | None = None,
     ) -> None:
         super().__init__()
         check_choice("molecule", molecule, MOLECULE)
@@ -120,6 +126,12 @@ class DegradeQuery(ZooModule):
         self.save_hyperparameters()
         self.kinds, self.negatives, self.hard_fraction = swaps, negatives, hard_fraction
         self.potency_weight = potency_weight
+        self.smiles_model, self.protein_model = smiles_model, protein_model
+        if protein_model is not None and protein_model.width != protein_dim:
+            raise ZooError(
+                f"protein_model makes {protein_model.width} features, but protein_dim is "
+                f"{protein_dim}."
+            )
         self.vocabulary = Vocabulary(max_proteins, protein_dim)
         self.network = DegradeQueryNet(
             dim=dim,
@@ -128,7 +140,7 @@ class DegradeQuery(ZooModule):
             molecule=molecule,
             protein_dim=protein_dim,
             proteins=max_proteins,
-            language=0,
+            language=smiles_model.width if smiles_model is not None else 0,
             context=context,
             bit_dropout=bit_dropout,
             dropout=dropout,
@@ -185,6 +197,7 @@ class DegradeQuery(ZooModule):
         e3: Tensor,
         target_feat: Tensor,
         e3_feat: Tensor,
+        language: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Judges B tuples.
 
@@ -197,13 +210,16 @@ class DegradeQuery(ZooModule):
             e3: The same of the ligase. Shape: (B,).
             target_feat: Raw features, zeros if there are none. Shape: (B, P).
             e3_feat: The same of the ligase. Shape: (B, P).
+            language: Of ``smiles_model``. Shape: (B, L).
 
         Returns:
             ``logit`` of high degradation, calibrated, (B,); ``compatibility``, -1..1, (B,);
             ``attention`` of target's and ligase's side over the atoms, which sums to 1, (B, 2, A);
             ``repr``, (B, d).
         """
-        molecule = self.network.encode(fp, atoms, bonds, ptr)
+        molecule = self._encode(
+            {"fp": fp, "atoms": atoms, "bonds": bonds, "ptr": ptr, "language": language}
+        )
         r, attention = self._fuse(
             molecule, target[:, None], e3[:, None], target_feat[:, None], e3_feat[:, None]
         )
@@ -213,6 +229,22 @@ class DegradeQuery(ZooModule):
             "attention": attention[:, 0],
             "repr": r[:, 0],
         }
+
+    def _encode(self, part: Mapping[str, Any]) -> Encoded:
+        """The molecules of a batch.
+
+        Raises:
+            ZooError: If the data's language model is not the model's.
+        """
+        language = part.get("language")
+        expected = self.smiles_model.width if self.smiles_model is not None else None
+        found = language.shape[1] if language is not None else None
+        if found != expected:
+            raise ZooError(
+                f"The data's features of SMILES are {found} numbers wide, but the model expects "
+                f"{expected}: name the same smiles_model in both."
+            )
+        return self.network.encode(part["fp"], part["atoms"], part["bonds"], part["ptr"], language)
 
     def _fuse(
         self, molecule: Encoded, target: Tensor, e3: Tensor, target_feat: Tensor, e3_feat: Tensor
@@ -238,7 +270,7 @@ class DegradeQuery(ZooModule):
             self.vocabulary.fit(batch["vocabulary"])
         pretrain = self.stage.name == "pretrain"
         part = batch["unlabelled" if pretrain else "labelled"]
-        molecule = self.network.encode(*(part[name] for name in ("fp", "atoms", "bonds", "ptr")))
+        molecule = self._encode(part)
         loss = (self._pretrain_loss if pretrain else self._finetune_loss)(molecule, part, batch)
         self.log("train_loss", loss, prog_bar=True, batch_size=len(part["fp"]))
         return loss
@@ -323,7 +355,7 @@ class DegradeQuery(ZooModule):
 
     def _evaluate(self, batch: Mapping[str, Any], metrics: MetricCollection) -> dict[str, Any]:
         part, given = batch["tuples"], batch["vocabulary"]
-        molecule = self.network.encode(*(part[name] for name in ("fp", "atoms", "bonds", "ptr")))
+        molecule = self._encode(part)
         target, e3, label = part["target"], part["e3"], part["label"]
         r, attention = self._fuse_rows(molecule, target[:, None], e3[:, None], given)
         logit = self.network.degradation(r)[:, 0, 0].float() / self.temperature
@@ -379,10 +411,12 @@ class DegradeQuery(ZooModule):
             own = swapped == part[kind][:, None]
             weight = frequency[rows].double().pow(POWER) * ~(recorded | own)  # (B, S)
             total = weight.sum(dim=1)
-            lower = (weight * (rival < score[:, None])).sum(dim=1) / total.clamp_min(1e-12)
+            # A tie is half a victory: without context, all tuples of a molecule tie.
+            won = 0.5 * (1 + (score[:, None] - rival).sign())
+            lower = (weight * won).sum(dim=1) / total.clamp_min(1e-12)
             found[f"swap_{kind}"] = lower, (total > 0).double()
             if kind == "target":
-                higher = ((rival > score[:, None]) & (weight > 0)).sum(dim=1)
+                higher = ((1 - won) * (weight > 0)).sum(dim=1)
                 found["target_mrr"] = 1 / (1 + higher), torch.ones_like(total)
         return found
 
@@ -391,7 +425,7 @@ class DegradeQuery(ZooModule):
     def predict_step(self, batch: Mapping[str, Any], batch_idx: int) -> list[dict[str, Any]]:
         """Probability and compatibility of each row of a file."""
         part, given = batch["tuples"], batch["vocabulary"]
-        molecule = self.network.encode(*(part[name] for name in ("fp", "atoms", "bonds", "ptr")))
+        molecule = self._encode(part)
         target, e3 = part["target"], part["e3"]
         r, _ = self._fuse_rows(molecule, target[:, None], e3[:, None], given)
         logit = self.network.degradation(r)[:, 0, 0].float() / self.temperature
@@ -414,6 +448,7 @@ class DegradeQuery(ZooModule):
         target: str,
         e3: str,
         features: NDArray[np.floating[Any]] | None = None,
+        sequence: str | None = None,
     ) -> NDArray[np.float32]:
         """How likely molecules are to degrade a target strongly.
 
@@ -423,6 +458,7 @@ class DegradeQuery(ZooModule):
             e3: E3 ligase: "CRBN", "VHL", ..., an accession, or "Other".
             features: Of a target that the model does not know, made as those of training. Shape:
                 (P,).
+            sequence: Of such a target, where ``protein_model`` made the features of training.
 
         Returns:
             Probabilities. Shape: (B,).
@@ -430,6 +466,10 @@ class DegradeQuery(ZooModule):
         Raises:
             ZooError: If a SMILES is wrong (it says where), or a protein is not known.
         """
+        if sequence is not None:
+            if self.protein_model is None:
+                raise ZooError("sequence= needs a model that was trained with a protein_model.")
+            features = embed([sequence], self.protein_model)[0].numpy()
         with self.evaluating():
             molecule = self._encode_smiles(smiles)
             rows, feats = self._find(target, e3, features)
@@ -450,7 +490,7 @@ class DegradeQuery(ZooModule):
             targets: Instead of all targets of training.
 
         Returns:
-            In order of falling probability times fit: see :class:`RankedTarget`.
+            In order of falling compatibility, see :class:`RankedTarget`.
 
         Raises:
             ZooError: As :meth:`predict`.
@@ -540,11 +580,13 @@ class DegradeQuery(ZooModule):
             raise ZooError("predict needs at least one SMILES.")
         table, wrong = featurize(given)
         for row, error in wrong.items():
-            raise ZooError(f"Molecule {row + 1} of {len(given)}: {error}" if len(given) > 1 else error)
-        batch = table.batch(np.arange(len(table)))
-        return self.network.encode(
-            *(batch[name].to(self.device) for name in ("fp", "atoms", "bonds", "ptr"))
-        )
+            raise ZooError(
+                f"Molecule {row + 1} of {len(given)}: {error}" if len(given) > 1 else error
+            )
+        batch: dict[str, Tensor] = table.batch(np.arange(len(table)))
+        if self.smiles_model is not None:
+            batch["language"] = embed(table.canonical.tolist(), self.smiles_model)
+        return self._encode({name: value.to(self.device) for name, value in batch.items()})
 
     def _find(
         self, target: str, e3: str, features: NDArray[np.floating[Any]] | None = None
@@ -571,7 +613,8 @@ class DegradeQuery(ZooModule):
         if not self.vocabulary.e3_count[e].any() and OTHER_E3 in known:
             other, other_feat = self.vocabulary.feature_rows([OTHER_E3])
             # A rare ligase: training had it, if at all, in the bag of others.
-            e, e_feat = (other, other_feat) if not e_feat.any() else (other, e_feat)
+            if self.vocabulary.e3_count[other].any() or not e_feat.any():
+                e, e_feat = other, other_feat
         return (t, e), (t_feat, e_feat)
 
     def _ask(

@@ -117,9 +117,7 @@ def draw_swaps(
         drawn = torch.multinomial(row + 1e-12, wide, replacement=kind == "both")
         valid = valid & (row.gather(1, drawn) > 0)
         swapped_e3 = drawn
-    recorded = is_observed(
-        molecule[:, None], swapped_target, swapped_e3, observed, len(e3_count)
-    )
+    recorded = is_observed(molecule[:, None], swapped_target, swapped_e3, observed, len(e3_count))
     return Swaps(swapped_target, swapped_e3, valid & ~recorded)
 
 

@@ -47,6 +47,7 @@ class MoleculeTable:
             salts. Shape: (N,).
         scaffolds: Bemis-Murcko scaffold as SMILES; the key where there is no ring. Shape: (N,).
         canonical: Canonical SMILES with stereochemistry. Shape: (N,).
+        language: A language model's features, float32, if there is one. Shape: (N, L).
     """
 
     counts: NDArray[np.uint8]
@@ -57,6 +58,7 @@ class MoleculeTable:
     keys: NDArray[np.str_]
     scaffolds: NDArray[np.str_]
     canonical: NDArray[np.str_]
+    language: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -70,7 +72,7 @@ class MoleculeTable:
         Returns:
             ``fp``, log(1 + count), float32, (B, 2215); ``atoms``, long, (A, 8); ``bonds``, both
             directions, with ends that count through the batch, long, (2 E, 3); ``ptr``, long,
-            (B + 1,).
+            (B + 1,); and ``language``, (B, L), if there is one.
         """
         fp = np.log1p(np.arange(MAX_COUNT + 1, dtype=np.float32))[self.counts[rows]]
         atoms, ptr = _ragged(self.atom_ptr, rows)
@@ -78,7 +80,11 @@ class MoleculeTable:
         one = self.bonds[bonds].astype(np.int64)  # (E, 3)
         one[:, :2] += np.repeat(ptr[:-1], np.diff(bond_ptr))[:, None]
         both = np.concatenate([one, one[:, [1, 0, 2]]])
+        language = {}
+        if self.language is not None:
+            language = {"language": torch.from_numpy(self.language[rows])}
         return {
+            **language,
             "fp": torch.from_numpy(fp),
             "atoms": torch.from_numpy(self.atoms[atoms].astype(np.int64)),
             "bonds": torch.from_numpy(both),
@@ -133,7 +139,8 @@ def featurize(
         bad = np.array(sorted(errors), dtype=np.int64)
         reasons = np.array([str(errors[int(i)]) for i in bad], dtype=np.str_)
         with atomic_path(path) as temporary:
-            np.savez_compressed(temporary, bad=bad, reasons=reasons, **vars(table))
+            kept = {k: v for k, v in vars(table).items() if v is not None}
+            np.savez_compressed(temporary, bad=bad, reasons=reasons, **kept)
     return table, errors
 
 
@@ -146,7 +153,7 @@ def cache_folder() -> Path:
 def _read(path: Path) -> tuple[MoleculeTable, dict[int, ZooError]] | None:
     """A kept table; ``None`` if the file is damaged, which is then made anew."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
         bad, reasons = arrays.pop("bad"), arrays.pop("reasons")
         errors = {int(i): ZooError(str(r)) for i, r in zip(bad, reasons, strict=True)}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from lightning.pytorch.utilities import rank_zero_info
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.errors import ZooError, check_choice
 from zoo.language_features import LanguageModel, embed, read_fasta
-from zoo.proteins import OTHER_E3, ProteinFeatures, pack_names, read_features
+from zoo.proteins import ProteinFeatures, read_features
 
 from ..base import ZooDataModule
+from .batches import Pairs, Tables, Tuples, codes, vocabulary_of
 from .layouts import LAYOUTS, UNLABELLED, read_rows
 from .splits import SPLITS, Split, components, rank_of, split_rows
 from .table import TupleTable, build_table
@@ -124,11 +122,11 @@ class ProtacTuplesDataModule(ZooDataModule):
     def build(self, split: str) -> Dataset[Any]:
         """Batches of training, of labelled tuples, or of the tables of ``inputs``."""
         if split == "predict":
-            return _Tables([self._input(path) for path in self.input_files((".csv", ".gz"))])
+            return Tables([self._input(path) for path in self.input_files((".csv", ".gz"))])
         table, rows, vocabulary = self.load()
-        code, observed = _codes(table, vocabulary, np.arange(len(table)))
+        _, observed = codes(table, vocabulary, np.arange(len(table)))
         if split != "train":
-            return _Tuples(table, rows.val if split == "val" else rows.test, vocabulary, observed)
+            return Tuples(table, rows.val if split == "val" else rows.test, vocabulary, observed)
         pool = rows.train
         if self.transductive:
             pool = np.sort(np.concatenate([pool, rows.test]))
@@ -139,8 +137,8 @@ class ProtacTuplesDataModule(ZooDataModule):
         context = np.arange(len(table))
         if self.permute:
             context[pool] = np.random.default_rng([self.seed, 7]).permutation(pool)
-        _, observed = _codes(table, vocabulary, pool, context)
-        return _Pairs(table, pool, context, rows.labelled, self.label_batch, vocabulary, observed)
+        _, observed = codes(table, vocabulary, pool, context)
+        return Pairs(table, pool, context, rows.labelled, self.label_batch, vocabulary, observed)
 
     def load(self) -> tuple[TupleTable, Split, dict[str, Tensor]]:
         """The table, its split, and the vocabulary of proteins; read once.
@@ -161,7 +159,7 @@ class ProtacTuplesDataModule(ZooDataModule):
             table = self._with_language(table)
             split = self._split(table, where)
             features = self._features()
-            self._loaded = table, split, _vocabulary(table, split, features)
+            self._loaded = table, split, vocabulary_of(table, split, features)
         return self._loaded
 
     def _features(self) -> ProteinFeatures:
@@ -241,9 +239,9 @@ class ProtacTuplesDataModule(ZooDataModule):
         everything = np.arange(len(table))
         nothing = everything[:0]
         split = Split(nothing, nothing, nothing, nothing, nothing)
-        vocabulary = _vocabulary(table, split, self._features())
-        _, observed = _codes(table, vocabulary, everything)
-        dataset = _Tuples(table, everything, vocabulary, observed)
+        vocabulary = vocabulary_of(table, split, self._features())
+        _, observed = codes(table, vocabulary, everything)
+        dataset = Tuples(table, everything, vocabulary, observed)
         return {**dataset.__getitems__(list(everything)), "name": path.name.split(".")[0]}
 
     def _loader(self, split: str, batch_size: int | None = None) -> DataLoader[Any]:
@@ -256,175 +254,3 @@ class ProtacTuplesDataModule(ZooDataModule):
 
 def _as_it_is(batch: dict[str, Any]) -> dict[str, Any]:
     return batch
-
-
-# -- arrays ------------------------------------------------------------------------------------
-
-
-def _vocabulary(table: TupleTable, split: Split, features: ProteinFeatures) -> dict[str, Tensor]:
-    """Names, features and counts of V proteins, the first of which is none.
-
-    Returns:
-        ``names``, uint8 (V, 32); ``features``, float32 (V, P), zeros where not known;
-        ``target_count`` and ``e3_count``, tuples of training, long (V,); ``labels`` and
-        ``positives``, labels of training by target, long (V,).
-    """
-    found = {*features.by_name, *table.target.tolist(), *table.e3.tolist(), OTHER_E3}
-    names = ["", *sorted(found)]
-    index = {name: i for i, name in enumerate(names)}
-    target = np.array([index[name] for name in table.target.tolist()])
-    e3 = np.array([index[name] for name in table.e3.tolist()])
-    train, labelled = split.train, split.labelled
-
-    def count(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.bincount(values, minlength=len(names)).astype(np.int64))
-
-    positive = labelled[table.label[labelled] == 1]
-    return {
-        "names": pack_names(names),
-        "features": torch.from_numpy(np.stack([features.of(name) for name in names])),
-        "target_count": count(target[train]),
-        "e3_count": count(e3[train]),
-        "labels": count(target[labelled]),
-        "positives": count(target[positive]),
-    }
-
-
-def _indices(table: TupleTable, vocabulary: Mapping[str, Tensor]) -> NDArray[np.int64]:
-    """Molecule key, target and E3 of each tuple as numbers. Shape: (N, 3)."""
-    packed = vocabulary["names"].numpy()
-    names = [bytes(row).rstrip(b"\0").decode() for row in packed]
-    index = {name: i for i, name in enumerate(names)}
-    molecule = np.unique(table.keys, return_inverse=True)[1].reshape(-1)
-    target = [index[name] for name in table.target.tolist()]
-    e3 = [index[name] for name in table.e3.tolist()]
-    return np.stack([molecule, target, e3], axis=1).astype(np.int64)
-
-
-def _codes(
-    table: TupleTable,
-    vocabulary: Mapping[str, Tensor],
-    rows: NDArray[np.int64],
-    context: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.int64], Tensor]:
-    """The numbers of all tuples, and the sorted codes (molecule V + target) V + E3 of ``rows``."""
-    index = _indices(table, vocabulary)
-    size = len(vocabulary["names"])
-    proteins = index if context is None else index[context]
-    code = (index[rows, 0] * size + proteins[rows, 1]) * size + proteins[rows, 2]
-    return index, torch.from_numpy(np.unique(code))
-
-
-class _Tuples(Dataset[dict[str, Any]]):
-    """Labelled tuples of validation or test."""
-
-    def __init__(
-        self,
-        table: TupleTable,
-        rows: NDArray[np.int64],
-        vocabulary: dict[str, Tensor],
-        observed: Tensor,
-    ) -> None:
-        self.table, self.rows = table, rows
-        self.vocabulary, self.observed = vocabulary, observed
-        self.index = torch.from_numpy(_indices(table, vocabulary))
-        keys, first = np.unique(table.keys, return_inverse=True)
-        pairs = np.unique(np.stack([first.reshape(-1), self.index[:, 1].numpy()], axis=1), axis=0)
-        self.several = np.bincount(pairs[:, 0], minlength=len(keys)) > 1
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return self.__getitems__([number])
-
-    def __getitems__(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """A collated batch, as PyTorch's loader asks for it."""
-        rows = self.rows[np.asarray(numbers, dtype=np.int64)]
-        molecule, target, e3 = self.index[rows].unbind(dim=1)
-        return {
-            "tuples": {
-                **self.table.molecules.batch(self.table.molecule[rows]),
-                "molecule": molecule,
-                "target": target,
-                "e3": e3,
-                "label": torch.from_numpy(self.table.label[rows]),
-                "several": torch.from_numpy(self.several[molecule.numpy()].reshape(-1)),
-            },
-            "vocabulary": self.vocabulary,
-            "observed": self.observed,
-            "smiles": self.table.smiles[rows].tolist(),
-        }
-
-
-class _Pairs(Dataset[dict[str, Any]]):
-    """Training: tuples without labels, and beside them some of the label budget."""
-
-    def __init__(
-        self,
-        table: TupleTable,
-        pool: NDArray[np.int64],
-        context: NDArray[np.int64],
-        labelled: NDArray[np.int64],
-        label_batch: int,
-        vocabulary: dict[str, Tensor],
-        observed: Tensor,
-    ) -> None:
-        self.table, self.pool, self.context = table, pool, context
-        self.labelled, self.label_batch = labelled, label_batch
-        self.vocabulary, self.observed = vocabulary, observed
-        self.index = torch.from_numpy(_indices(table, vocabulary))
-
-    def __len__(self) -> int:
-        return len(self.pool)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return self.__getitems__([number])
-
-    def __getitems__(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """A collated batch, as PyTorch's loader asks for it.
-
-        The sampler's shuffled numbers, modulo the number of labels, choose the labelled tuples: so
-        an epoch shows each about as often.
-        """
-        chosen = np.asarray(numbers, dtype=np.int64)
-        rows = self.pool[chosen]
-        labelled = self.labelled[chosen[: self.label_batch] % len(self.labelled)]
-        context = self.index[self.context[rows]]
-        known = self.index[labelled]
-        molecules = self.table.molecules
-        return {
-            "unlabelled": {
-                **molecules.batch(self.table.molecule[rows]),
-                "molecule": self.index[rows, 0],
-                "target": context[:, 1],
-                "e3": context[:, 2],
-            },
-            "labelled": {
-                **molecules.batch(self.table.molecule[labelled]),
-                "target": known[:, 1],
-                "e3": known[:, 2],
-                "label": torch.from_numpy(self.table.label[labelled]),
-                "potency": torch.from_numpy(self.table.potency[labelled]),
-            },
-            "vocabulary": self.vocabulary,
-            "observed": self.observed,
-        }
-
-
-class _Tables(Dataset[dict[str, Any]]):
-    """Files to predict, one a batch."""
-
-    def __init__(self, tables: list[dict[str, Any]]) -> None:
-        self.tables = tables
-
-    def __len__(self) -> int:
-        return len(self.tables)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return self.tables[number]
-
-    def __getitems__(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """One of them."""
-        (number,) = numbers
-        return self.tables[number]

@@ -47,8 +47,9 @@ def hold_out(groups: NDArray[np.str_], count: int, seed: int) -> NDArray[np.bool
     """Chooses whole groups, in hashed order, until they have about ``count`` rows.
 
     A group of more than a quarter of that (and more than the median) is never chosen: a fifth of
-    the public table is the androgen receptor, which alone would be the test. Nor are more than a fifth of the groups, or
-    the many small targets would all be held out, and training left with a handful of large ones.
+    the public table is the androgen receptor, which alone would be the test. Nor are more than a
+    fifth of the groups, or the many small targets would all be held out, and training left with a
+    handful of large ones.
 
     Args:
         groups: Of each row. Shape: (N,).

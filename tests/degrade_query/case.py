@@ -29,7 +29,6 @@ def write_table(path, rows=None, header="smiles,target_uniprot,e3_type,label"):
             for j, target in enumerate(TARGETS)
             for e3 in LIGASES
         ]
-        rows = [row.replace("1,", "1,", 1) for row in rows]
     path.write_text("\n".join([header, *rows]) + "\n")
     return path
 

@@ -112,7 +112,7 @@ def test_duplicates_are_merged_by_majority_and_conflicts_dropped(tmp_path):
     }
 
 
-def test_bad_rows_can_be_dropped(tmp_path, caplog):
+def test_bad_rows_can_be_dropped(tmp_path):
     rows = [
         f"{s},{t},{e},{i % 2}"
         for i, s in enumerate(SMILES)

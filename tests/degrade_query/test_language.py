@@ -96,10 +96,8 @@ def test_the_real_scale_config_runs_with_random_weights(tmp_path, monkeypatch):
                     "label": (i + j + k) % 3 - 1,
                 }
     (tmp_path / "PROTAC.json").write_text(json.dumps(entries))
-    fasta = "".join(
-        f">{name}\nMKV{name[1:4].replace('0', 'A').translate(str.maketrans('123456789', 'CDEFGHIKL'))}\n"
-        for name in (*TARGETS, "Q96SW2", "P40337")
-    )
+    names = (*TARGETS, "Q96SW2", "P40337")
+    fasta = "".join(f">{name}\n{'MKVLAAGIVGLC'[i:]}\n" for i, name in enumerate(names))
     (tmp_path / "proteins.fasta").write_text(fasta)
     sized = {}
     for part, one in (("protein_model", ESM), ("smiles_model", ROBERTA)):

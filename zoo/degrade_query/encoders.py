@@ -57,10 +57,11 @@ class FingerprintEncoder(nn.Module):
 
 
 class GraphEncoder(nn.Module):
-    """Message passing with edge features, as GINE ("Strategies for pre-training graph neural
-    networks", W. Hu et al., arXiv 1905.12265), over all atoms of a batch at once.
+    """Message passing with edge features, over all atoms of a batch at once.
 
-    Nothing depends on the order of a molecule's atoms, save the order of its tokens.
+    The layer is that of GINE ("Strategies for pre-training graph neural networks", W. Hu et al.,
+    arXiv 1905.12265). Nothing depends on the order of a molecule's atoms, save the order of its
+    tokens.
 
     Args:
         dim: d of the pooled molecule.

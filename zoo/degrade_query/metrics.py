@@ -81,10 +81,10 @@ class WeightedMean(Metric):
 
 
 class Temperature(Metric):
-    """The temperature that makes logits on validation likeliest ("On calibration of modern neural
-    networks", C. Guo et al., arXiv 1706.04599), of 201 between 0.1 and 10.
+    """The temperature that makes logits on validation likeliest, of 201 between 0.1 and 10.
 
-    Sums, not logits, are kept, so that ranks have as little to exchange as one.
+    After "On calibration of modern neural networks", C. Guo et al., arXiv 1706.04599. Sums, not
+    logits, are kept, so that ranks have as little to exchange as one.
     """
 
     full_state_update = False

@@ -149,7 +149,7 @@ class DegradeQueryNet(nn.Module):
         ptr: Tensor,
         language: Tensor | None = None,
     ) -> Encoded:
-        """Encodes molecules, without target and ligase; see :meth:`zoo.molecules.MoleculeTable.batch`.
+        """Encodes molecules, without target and ligase, as ``MoleculeTable.batch`` gives them.
 
         Args:
             fp: Shape: (B, 2215).

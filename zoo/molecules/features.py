@@ -186,7 +186,7 @@ def _describe_all(smiles: Sequence[str]) -> list[Row | str]:
         for one in smiles:
             try:
                 found.append(_describe(one, morgan))
-            except ZooError as error:
+            except ZooError as error:  # noqa: PERF203  (each may be wrong by itself)
                 found.append(str(error))
     return found
 
@@ -241,7 +241,7 @@ def _atom(atom: Any) -> tuple[int, ...]:
 
 
 def _places(count: int, bonds: NDArray[np.int32], in_ring: Sequence[bool]) -> NDArray[np.uint8]:
-    """0 in a side chain, 1 in a linker between rings, 2 in a ring: leaves fall off until none do."""
+    """0 in a side chain, 1 in a linker, 2 in a ring: leaves fall off until none is left."""
     ring = np.array(in_ring, bool)
     kept = np.ones(count, bool)
     while True:

@@ -487,3 +487,21 @@ def test_the_command_line_predicts_a_table(trained, tmp_path):
     p = trained.predict(SMILES, "BRD4", "VHL")
     assert [float(line.split(",")[3]) for line in lines[1:]] == pytest.approx(p.tolist(), abs=1e-4)
     assert json.dumps(found[0]["smiles"])
+
+
+def test_few_labels_of_held_out_targets(trained, monkeypatch):
+    """The study's loop: support and query do not meet, and no label is a start without them."""
+    from benchmarks.studies import degrade_query as study
+
+    monkeypatch.setattr(study, "MIN_ROWS", 8)
+    monkeypatch.setattr(study, "MIN_CLASS", 3)
+    module = data(split="target", tuples=500)
+    targets = study.held_out_targets(module)
+    assert targets
+    found = study.few_shot(trained, module, (0, 2), draws=1, seed=0)
+    assert set(found[0]) == set(found[2]) == set(targets)
+    labels = np.array([0, 0, 0, 1, 1, 1, 0, 0])
+    order = study._alternating(np.random.default_rng(0).permutation(8), labels)
+    assert sorted(order.tolist()) == list(range(8))
+    assert labels[order[:2]].sum() == 1
+    assert "k=2: AUROC" in study.report({"a": found})

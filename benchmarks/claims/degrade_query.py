@@ -19,8 +19,8 @@ PRETRAINED, SCRATCH, ALONE, PERMUTED, FOREST, FOREST_ALONE = (
 )
 AUROC, SEVERAL, SWAP = "test_auroc", "test_several_auroc", "test_swap_target"
 TREES = ("--model", "zoo.degrade_query.FingerprintForest", "--trainer.max_epochs", "1")
-TREES += ("--trainer.gradient_clip_val", "null")
-UNTRAINED = ("--model.pretrain_steps", "0", "--trainer.max_epochs", "12")
+TREES += ("--trainer.gradient_clip_val", "null", "--trainer.val_check_interval", "1.0")
+UNTRAINED = ("--model.pretrain_steps", "0")
 
 
 def _differences(figures: Figures, arm: str, other: str, split: str) -> list[float]:
@@ -72,6 +72,7 @@ CLAIM = Claim(
         Arm(FOREST, TREES),
         Arm(ALONE, (*UNTRAINED, "--model.context", "false")),
         Arm(SCRATCH, UNTRAINED),
+        Arm("without keeping the first stage's loss", ("--model.keep_weight", "0")),
         Arm(PERMUTED, ("--data.permute", "true")),
         Arm(PRETRAINED),
     ),

@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.studies.degrade_query --seeds 0 1 2``
 
-Whole targets are held out. For each of them with enough labels, k of its tuples are the support that
-``adapt`` sees, and AUROC is that of the other tuples: the same ones for every k, and the mean over
-several draws. Each seed holds out other targets; pretrained and scratch have the same. The figures are written to
-``benchmarks/results/degrade_query_few_shot.json``.
+Whole targets are held out. For each of them with enough labels, k of its tuples are the support
+that ``adapt`` sees, and AUROC is that of the other tuples: the same ones for every k, and the mean
+over several draws. Each seed holds out other targets; pretrained and scratch have the same. The
+figures are written to ``benchmarks/results/degrade_query_few_shot.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zoo.metrics import AUROC
 SHOTS = (0, 1, 2, 5, 10)
 MIN_ROWS, MIN_CLASS = 20, 6  # labels of a target, and of its rarer class
 DRAWS = 5
-EPOCHS, MONITOR = 10, "val_auroc"
+EPOCHS, MONITOR = 6, "val_auroc"
 
 
 def train(seed: int, **options: Any) -> tuple[DegradeQuery, ProtacTuplesDataModule]:
@@ -38,10 +38,8 @@ def train(seed: int, **options: Any) -> tuple[DegradeQuery, ProtacTuplesDataModu
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     seed_everything(seed, verbose=False)
-    data = ProtacTuplesDataModule(
-        split="target", batch_size=64, label_batch=32, seed=seed
-    )
-    model = DegradeQuery(**{"pretrain_steps": 424, "finetune_steps": 265, **options})
+    data = ProtacTuplesDataModule(split="target", batch_size=64, label_batch=32, seed=seed)
+    model = DegradeQuery(**options)
     best = ModelCheckpoint(monitor=MONITOR, mode="max")
     trainer = Trainer(
         max_epochs=EPOCHS,

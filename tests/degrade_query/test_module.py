@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning import Trainer, seed_everything
+from lightning import Callback, Trainer, seed_everything
 
 from tests.degrade_query.case import CASE, DEGRADER, SMILES
 from zoo import DegradeQuery
@@ -83,30 +83,21 @@ def test_the_first_stage_sees_no_label_at_all():
 
 
 def test_stages_train_what_they_should_and_all_of_it_gets_a_gradient():
-    model = build(pretrain_steps=2, finetune_steps=2)
     heads = {}
 
-    def note(stage):
-        heads[stage] = {
-            name.split(".")[1] for name, p in model.named_parameters() if p.requires_grad
-        }
-
-    from lightning import Callback
-
     class Watch(Callback):
-        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            note(pl_module.stage.name)
-
         def on_after_backward(self, trainer, pl_module):
-            missing = [
-                n for n, p in pl_module.named_parameters() if p.requires_grad and p.grad is None
-            ]
-            assert not missing
+            trained = {n: p for n, p in pl_module.named_parameters() if p.requires_grad}
+            heads[pl_module.stage.name] = {name.split(".")[1] for name in trained}
+            assert not [n for n, p in trained.items() if p.grad is None]
 
-    fit(model, data(), 4, callbacks=[Watch()], limit_val_batches=0)
-    assert "degradation" not in heads["pretrain"]
-    assert "compatibility" not in heads["finetune"]
-    assert heads["pretrain"] - {"compatibility"} == heads["finetune"] - {"degradation"}
+    watched = {"callbacks": [Watch()], "limit_val_batches": 0}
+    steps = {"pretrain_steps": 2, "finetune_steps": 2}
+    fit(build(**steps), data(), 4, **watched)
+    assert heads["finetune"] - heads["pretrain"] == {"degradation"}
+    assert heads["pretrain"] <= heads["finetune"]
+    fit(build(keep_weight=0.0, **steps), data(), 4, **watched)
+    assert heads["pretrain"] - heads["finetune"] == {"compatibility"}
 
 
 def test_pretraining_tells_swaps_apart():

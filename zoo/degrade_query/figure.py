@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zoo.degrade_query.module import DegradeQuery
 
 SHADE = (1.0, 0.45, 0.1)  # of the atom with the most attention
-SIZE = (760, 460)  # of a drawn molecule, pixels
+SIZE = (900, 460)  # of a drawn molecule, pixels
 GROUPS = 5  # curves of single targets
 BARS = 12
 
@@ -55,8 +55,8 @@ def draw(
 
 def attention(found: Explanation, target: str, e3: str) -> Figure:
     """The molecule twice, with the atoms shaded that each side of the query looks at."""
-    figure = Figure(figsize=(11, 5.2), layout="constrained")
-    axes = figure.subplots(1, 2)
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    axes = figure.subplots(2, 1)
     for axis, weights, who in (
         (axes[0], found.target, f"target {target}"),
         (axes[1], found.e3, f"E3 ligase {e3}"),
@@ -64,7 +64,7 @@ def attention(found: Explanation, target: str, e3: str) -> Figure:
         axis.imshow(molecule_picture(found.smiles, weights))
         axis.set_axis_off()
         many = len(weights) * float(weights.max())
-        axis.set_title(f"attention of the {who}\nat most {many:.1f} times the mean", fontsize=10)
+        axis.set_title(f"attention of the {who}, at most {many:.1f} times the mean", fontsize=10)
     figure.suptitle(
         f"probability of strong degradation {found.probability:.2f}, "
         f"compatibility {found.compatibility:.2f}"
@@ -84,7 +84,9 @@ def molecule_picture(smiles: str, weights: NDArray[np.float32]) -> NDArray[np.ui
         i: tuple(1 - s * (1 - c) for c in SHADE) for i, s in enumerate(share.astype(float).tolist())
     }
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
-    drawer.drawOptions().useBWAtomPalette()
+    options = drawer.drawOptions()
+    options.useBWAtomPalette()
+    options.highlightRadius = 0.45  # angstroms of the drawing
     rdMolDraw2D.PrepareAndDrawMolecule(
         drawer,
         mol,
@@ -94,7 +96,10 @@ def molecule_picture(smiles: str, weights: NDArray[np.float32]) -> NDArray[np.ui
     )
     drawer.FinishDrawing()
     with Image.open(io.BytesIO(drawer.GetDrawingText())) as image:
-        return np.asarray(image.convert("RGB"))
+        picture = np.asarray(image.convert("RGB"))
+    ink = (picture < 255).any(axis=2)
+    rows, columns = (np.flatnonzero(ink.any(axis=a)) for a in (1, 0))
+    return picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 
 
 def roc(probability: Tensor, label: Tensor, groups: Mapping[str, Tensor]) -> Figure:

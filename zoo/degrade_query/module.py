@@ -70,6 +70,8 @@ class DegradeQuery(Questions):
         finetune_steps: Of the second stage.
         bit_dropout: Chance of a fingerprint bin to be silent in training.
         dropout: Of all else.
+        keep_weight: Of the first stage's loss in the second one, if there was a first one. Without
+            it, fine-tuning on a few hundred labels forgets which tuples fit.
         context: Look at target and ligase; without, what is left is the molecule alone.
         potency_weight: Of a regression of pDC50 and Dmax, where the table has them; 0 for none.
         smiles_model: A frozen language model whose features of the SMILES are added to the
@@ -96,10 +98,11 @@ class DegradeQuery(Questions):
         swaps: Sequence[str] = KINDS,
         negatives: int = 4,
         hard_fraction: float = 0.5,
-        pretrain_steps: int = 600,
-        finetune_steps: int = 300,
+        pretrain_steps: int = 318,
+        finetune_steps: int = 212,
         bit_dropout: float = 0.2,
         dropout: float = 0.2,
+        keep_weight: float = 0.3,
         context: bool = True,
         potency_weight: float = 0.0,
         smiles_model: LanguageModel | None = None,
@@ -124,6 +127,7 @@ class DegradeQuery(Questions):
         self.save_hyperparameters()
         self.kinds, self.negatives, self.hard_fraction = swaps, negatives, hard_fraction
         self.potency_weight = potency_weight
+        self.keep_weight = keep_weight if pretrain_steps else 0.0
         self.smiles_model, self.protein_model = smiles_model, protein_model
         if protein_model is not None and protein_model.width != protein_dim:
             raise ZooError(
@@ -147,7 +151,13 @@ class DegradeQuery(Questions):
         self.register_buffer("temperature", torch.ones(()))
         self.temperature_of_val = Temperature()
         self._weights: tuple[Tensor, Tensor] | None = None
-        heads = {"pretrain": ("degradation", "potency"), "finetune": ("compatibility",)}
+        # Without its loss, the head of compatibility is never trained.
+        heads: dict[str, tuple[str, ...]] = {
+            "pretrain": ("degradation", "potency"),
+            "finetune": ("compatibility",),
+        }
+        if self.keep_weight > 0:
+            heads["finetune"] = ()
         trained = {
             stage: [f"network.{n}" for n, _ in self.network.named_children() if n not in others]
             for stage, others in heads.items()
@@ -245,6 +255,11 @@ class DegradeQuery(Questions):
         part = batch["unlabelled" if pretrain else "labelled"]
         molecule = self._encode(part)
         loss = (self._pretrain_loss if pretrain else self._finetune_loss)(molecule, part, batch)
+        if not pretrain and self.keep_weight > 0:
+            kept = self._pretrain_loss(
+                self._encode(batch["unlabelled"]), batch["unlabelled"], batch
+            )
+            loss = loss + self.keep_weight * kept
         self.log("train_loss", loss, prog_bar=True, batch_size=len(part["fp"]))
         return loss
 

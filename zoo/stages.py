@@ -18,6 +18,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
@@ -142,7 +143,8 @@ class StageSwitch(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keeps the best weights of a stage that has a ``stop``, and counts since when."""
         module = cast("ZooModule", pl_module)
-        if module.stage.stop is None or trainer.sanity_checking or not trainer.training:
+        fitting = trainer.state.fn == TrainerFn.FITTING
+        if module.stage.stop is None or trainer.sanity_checking or not fitting:
             return
         metric, mode, _ = module.stage.stop
         if metric not in trainer.callback_metrics:

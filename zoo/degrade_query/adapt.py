@@ -37,7 +37,7 @@ def adapted(
     found = [model._find(target, e3) for _, target, e3, _ in support]
     t, e = (torch.cat([rows[i] for rows, _ in found])[:, None] for i in (0, 1))
     t_feat, e_feat = (torch.cat([feats[i] for _, feats in found])[:, None] for i in (0, 1))
-    label = torch.tensor([float(one[3]) for one in support], device=model.device)
+    truth = torch.tensor([float(one[3]) for one in support], device=model.device)
     trained: list[Tensor] = [*network.tuple.film.parameters(), *network.degradation.parameters()]
     if isinstance(network.protein, ProteinEncoder):
         _wake(model, network.protein, t[:, 0])
@@ -53,10 +53,9 @@ def adapted(
     for _ in range(steps):
         r, _ = model._fuse(molecule, t, e, t_feat, e_feat)
         logit = network.degradation(r)[:, 0, 0] / model.temperature
-        distance = sum(
-            (now - then).square().sum() for now, then in zip(trained, start, strict=True)
-        )
-        loss = F.binary_cross_entropy_with_logits(logit, label) + anchor * distance
+        moved = [(now - then).square().sum() for now, then in zip(trained, start, strict=True)]
+        distance = torch.stack(moved).sum()
+        loss = F.binary_cross_entropy_with_logits(logit, truth) + anchor * distance
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if isinstance(network.protein, ProteinEncoder):

@@ -86,7 +86,7 @@ def molecule_picture(smiles: str, weights: NDArray[np.float32]) -> NDArray[np.ui
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
     options = drawer.drawOptions()
     options.useBWAtomPalette()
-    options.highlightRadius = 0.45  # angstroms of the drawing
+    options.highlightRadius = 0.45  # type: ignore[assignment]  # angstroms of the drawing
     rdMolDraw2D.PrepareAndDrawMolecule(
         drawer,
         mol,
@@ -97,7 +97,7 @@ def molecule_picture(smiles: str, weights: NDArray[np.float32]) -> NDArray[np.ui
     drawer.FinishDrawing()
     with Image.open(io.BytesIO(drawer.GetDrawingText())) as image:
         picture = np.asarray(image.convert("RGB"))
-    ink = (picture < 255).any(axis=2)
+    ink: NDArray[np.bool_] = (picture < 255).any(axis=2)
     rows, columns = (np.flatnonzero(ink.any(axis=a)) for a in (1, 0))
     return picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 

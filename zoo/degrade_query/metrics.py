@@ -49,7 +49,7 @@ class GroupAUROC(Metric):
         """AUROC of each group that has enough rows of both classes."""
         scores, labels, groups = map(dim_zero_cat, (self.scores, self.labels, self.groups))
         found = {}
-        for group in groups.unique().tolist():
+        for group in sorted(set(groups.tolist())):
             rows = groups == group
             both = 0 < int(labels[rows].sum()) < int(rows.sum())
             if both and int(rows.sum()) >= self.least:

@@ -269,7 +269,7 @@ class DegradeQuery(Questions):
         """InfoNCE of each kind of swap. The molecules are encoded once for all of their swaps."""
         given, observed = batch["vocabulary"], batch["observed"]
         target, e3 = part["target"], part["e3"]
-        if self._weights is None or self._weights[0].shape != given["target_count"].shape:
+        if self._weights is None or not torch.equal(self._weights[0], given["target_count"]):
             weights = target_weights(given["target_count"], given["features"], self.hard_fraction)
             self._weights = given["target_count"], weights
         drawn = [
@@ -391,10 +391,11 @@ class DegradeQuery(Questions):
             rows = frequency.nonzero()[:, 0]  # (S,)
             swapped = rows.expand(len(target), -1)
             other = (e3 if kind == "target" else target)[:, None].expand_as(swapped)
-            pair = (swapped, other) if kind == "target" else (other, swapped)
-            rival = self.network.compatibility(self._fuse_rows(molecule, *pair, given)[0])
+            targets, ligases = (swapped, other) if kind == "target" else (other, swapped)
+            r, _ = self._fuse_rows(molecule, targets, ligases, given)
+            rival = self.network.compatibility(r)
             recorded = is_observed(
-                part["molecule"][:, None], pair[0], pair[1], batch["observed"], count
+                part["molecule"][:, None], targets, ligases, batch["observed"], count
             )
             own = swapped == part[kind][:, None]
             weight = frequency[rows].double().pow(POWER) * ~(recorded | own)  # (B, S)

@@ -244,4 +244,5 @@ class Questions(ZooModule):
         vocabulary, protein = self.vocabulary, self.network.protein
         t = protein(vocabulary.identity(target), vocabulary.normalise(target_feat), 0)
         e = protein(vocabulary.identity(e3), vocabulary.normalise(e3_feat), 1)
-        return self.network.tuple(molecule, t, e)
+        fused: tuple[Tensor, Tensor] = self.network.tuple(molecule, t, e)
+        return fused

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -192,10 +192,10 @@ def _describe_all(smiles: Sequence[str]) -> list[Row | str]:
 
 
 def _describe(smiles: str, morgan: Any) -> Row:
-    from rdkit import Chem
     from rdkit.Chem import rdMolDescriptors
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
+    chem, murcko = rdkit_chem(), cast("Any", MurckoScaffold)  # parts of RDKit have no types
     mol = parse_smiles(smiles)
     if mol.GetNumHeavyAtoms() > MAX_ATOMS:
         raise ZooError(
@@ -213,16 +213,16 @@ def _describe(smiles: str, morgan: Any) -> Row:
     atoms = np.concatenate([atoms, place[:, None]], axis=1)
     parent = mol
     if "." in smiles:
-        parent = max(Chem.GetMolFrags(mol, asMols=True), key=lambda m: m.GetNumHeavyAtoms())
-    key = Chem.MolToInchiKey(parent)[:14] or Chem.MolToSmiles(parent, isomericSmiles=False)
-    scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=parent) or key
-    return counts, atoms, bonds, key, scaffold, Chem.MolToSmiles(mol)
+        parent = max(chem.GetMolFrags(mol, asMols=True), key=lambda m: m.GetNumHeavyAtoms())
+    key = chem.MolToInchiKey(parent)[:14] or chem.MolToSmiles(parent, isomericSmiles=False)
+    scaffold = murcko.MurckoScaffoldSmiles(mol=parent) or key
+    return counts, atoms, bonds, key, scaffold, chem.MolToSmiles(mol)
 
 
 def _bond(bond: Any) -> int:
     if bond.GetIsAromatic():
         return 3
-    return min(max(round(bond.GetBondTypeAsDouble()), 1), 3) - 1
+    return int(min(max(round(bond.GetBondTypeAsDouble()), 1), 3)) - 1
 
 
 def _atom(atom: Any) -> tuple[int, ...]:

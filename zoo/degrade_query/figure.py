@@ -97,8 +97,8 @@ def molecule_picture(smiles: str, weights: NDArray[np.float32]) -> NDArray[np.ui
     drawer.FinishDrawing()
     with Image.open(io.BytesIO(drawer.GetDrawingText())) as image:
         picture = np.asarray(image.convert("RGB"))
-    ink: NDArray[np.bool_] = (picture < 255).any(axis=2)
-    rows, columns = (np.flatnonzero(ink.any(axis=a)) for a in (1, 0))
+    ink = np.any(picture < 255, axis=2)
+    rows, columns = (np.flatnonzero(np.any(ink, axis=a)) for a in (1, 0))
     return picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 
 

@@ -172,16 +172,21 @@ class DegradeQueryNet(nn.Module):
 
 
 class Compatibility(nn.Module):
-    """s = cos(w_c, r), and the temperature by which pretraining divides it."""
+    """s = cos(w_c, P(r)), and the temperature by which pretraining divides it.
+
+    P is a small network. Without it, all recorded tuples would be driven to the one direction w_c,
+    and r would have nothing else left to tell about them.
+    """
 
     def __init__(self, dim: int, temperature: float = 0.1) -> None:
         super().__init__()
+        self.project = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim))
         self.weight = nn.Parameter(torch.randn(dim) / math.sqrt(dim))
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
 
     def forward(self, r: Tensor) -> Tensor:
         """Shape: (..., d) to (...,), in -1..1."""
-        return F.cosine_similarity(r.float(), self.weight.float(), dim=-1)
+        return F.cosine_similarity(self.project(r).float(), self.weight.float(), dim=-1)
 
     def temperature(self) -> Tensor:
         """At least 0.02, so that the loss cannot run away by scale alone. Shape: ()."""

@@ -44,9 +44,8 @@ def parse_smiles(smiles: str, where: str = "") -> Mol:
 
     smiles = smiles.strip()
     with rdBase.BlockLogs():
-        mol: Mol | None = (
-            chem.MolFromSmiles(smiles) if smiles and not re.search(r"\s", smiles) else None
-        )
+        clean = smiles and not re.search(r"\s", smiles)
+        mol: Mol | None = chem.MolFromSmiles(smiles) if clean else None
     if mol is not None and mol.GetNumAtoms() > 0:
         return mol
     position, reason = _diagnose(smiles)

@@ -72,7 +72,6 @@ CLAIM = Claim(
         Arm(FOREST, TREES),
         Arm(ALONE, (*UNTRAINED, "--model.context", "false")),
         Arm(SCRATCH, UNTRAINED),
-        Arm("without keeping the first stage's loss", ("--model.keep_weight", "0")),
         Arm(PERMUTED, ("--data.permute", "true")),
         Arm(PRETRAINED),
     ),

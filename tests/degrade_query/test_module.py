@@ -425,7 +425,7 @@ if __name__ == "__main__":
     dataset = data.datasets["train"]
     size = 24 // devices
     def share(n):
-        numbers = list(range(24 * n, 24 * n + 24))[rank::devices]
+        numbers = [i % len(dataset) for i in range(24 * n, 24 * n + 24)][rank::devices]
         return dataset.__getitems__(numbers)
     batches = [share(n) for n in range(6 + pretrain)]
     trainer = Trainer(max_epochs=1, accelerator="cpu", devices=devices, logger=False,

@@ -93,5 +93,6 @@ CASE = Case(
     write_inputs=write_inputs,
     predict=lambda folder: {"smiles": DEGRADER, "target": "BRD4", "e3": "VHL"},
     bad_inputs=bad_inputs,
-    learns=2.0,  # from one stage's loss to the other's, which begins higher; test_module has the rest
+    # From one stage's loss to the other's, which begins higher; test_module has what is learnt.
+    learns=2.0,
 )

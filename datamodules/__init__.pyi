@@ -15,6 +15,7 @@ from .measures import DigitMeasuresDataModule as DigitMeasuresDataModule
 from .measures import ModelNetCloudsDataModule as ModelNetCloudsDataModule
 from .measures import PointCloudPairsDataModule as PointCloudPairsDataModule
 from .multimodal_fas import MultimodalFASDataModule as MultimodalFASDataModule
+from .protac_tuples import ProtacTuplesDataModule as ProtacTuplesDataModule
 from .skill_tasks import SkillsBenchDataModule as SkillsBenchDataModule
 from .token_shards import TokenShardsDataModule as TokenShardsDataModule
 from .trajectories import TrajectoryDataModule as TrajectoryDataModule

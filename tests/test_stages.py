@@ -154,3 +154,39 @@ def test_two_processes_leave_no_parameter_without_gradient(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     (run,) = tmp_path.glob("runs/toy/version_0")
     assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 7
+
+
+class Scores(Callback):
+    """Puts validation figures of its own in the place of the model's, and notes the weights."""
+
+    def __init__(self, values):
+        self.values, self.weights = list(values), []
+
+    def on_validation_epoch_end(self, trainer, pl_module):
+        if not trainer.sanity_checking and pl_module.stage_index == 0 and self.values:
+            pl_module.log("val_made_up", self.values.pop(0))
+            self.weights.append(pl_module.encoder[0].weight.detach().clone())
+
+
+def test_a_stage_ends_early_with_its_best_weights(tmp_path):
+    """Best after the second validation; two more without a better one end the stage."""
+    stages = [STAGES[0] | {"steps": 1000, "stop": ("val_made_up", "max", 2)}, STAGES[1]]
+    scores, steps = Scores([0.1, 0.9, 0.5, 0.9, 0.2]), Steps()
+    model, trainer = fit(stages, [scores, steps], max_epochs=30, default_root_dir=tmp_path)
+    first = [name for name, *_ in steps.seen].count("encode")
+    assert 0 < first < 1000
+    assert [name for name, *_ in steps.seen].count("decode") == 4
+    assert trainer.global_step == first + 4
+    assert len(scores.weights) in (4, 5)
+    assert torch.equal(model.encoder[0].weight, scores.weights[1])
+    assert not torch.equal(scores.weights[1], scores.weights[3])
+    saved = torch.load(trainer.checkpoint_callback.best_model_path, weights_only=True)
+    assert saved["callbacks"]["StageSwitch"]["begun"] == first
+
+
+def test_a_stage_that_stops_by_what_nobody_logs_says_so(tmp_path):
+    stages = [STAGES[0] | {"steps": 1000, "stop": ("val_ms", "min", 2)}, STAGES[1]]
+    with pytest.raises(ZooError, match=r"stops by 'val_ms'.*Did you mean 'val_mse'"):
+        fit(stages, default_root_dir=tmp_path)
+    with pytest.raises(ZooError, match="last stage may not have 'stop'"):
+        fit([STAGES[0], STAGES[1] | {"stop": ("val_mse", "min", 2)}], default_root_dir=tmp_path)

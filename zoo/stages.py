@@ -18,6 +18,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
@@ -40,6 +41,10 @@ class Stage:
         average: Decay of a running average of the trained weights, which takes their place when the
             next stage begins; ``None`` for none. The last stage has Lightning's
             ``EMAWeightAveraging`` for that.
+        stop: A logged metric of validation, "min" or "max", and a number of validations: the stage
+            ends early after as many without a better value. However it ends, the next stage begins
+            with the weights that were best. Not for the last stage, which has ``EarlyStopping`` and
+            checkpoints for that.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Stage:
     optimizer: Mapping[str, Any] | None = None
     lr_scheduler: Mapping[str, Any] | None = None
     average: float | None = None
+    stop: tuple[str, str, int] | None = None
 
 
 def train_only(module: LightningModule, names: Sequence[str]) -> None:
@@ -73,17 +79,30 @@ class StageSwitch(Callback):
     def __init__(self) -> None:
         self.average: dict[str, Tensor] = {}  # of the current stage, by parameter
         self.averaged_step = 0
+        self.begun: int | None = None  # step, if an earlier stage has ended early
+        self.best: dict[str, Tensor] = {}  # weights of the current stage, by parameter
+        self.best_score = 0.0
+        self.waited = 0  # validations since
 
     def state_dict(self) -> dict[str, Any]:
-        """The running average, so that a resumed stage ends as one that was not."""
-        if not self.average:
-            return {}
-        return {"average": self.average, "averaged_step": self.averaged_step}
+        """Running average and best weights, so that a resumed stage ends as one that was not."""
+        state: dict[str, Any] = {}
+        if self.average:
+            state |= {"average": self.average, "averaged_step": self.averaged_step}
+        if self.begun is not None:
+            state["begun"] = self.begun
+        if self.best:
+            state |= {"best": self.best, "best_score": self.best_score, "waited": self.waited}
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up the running average."""
-        self.average = dict(state_dict["average"])
-        self.averaged_step = state_dict["averaged_step"]
+        """Takes them up."""
+        self.average = dict(state_dict.get("average", {}))
+        self.averaged_step = state_dict.get("averaged_step", 0)
+        self.begun = state_dict.get("begun")
+        self.best = dict(state_dict.get("best", {}))
+        self.best_score = state_dict.get("best_score", 0.0)
+        self.waited = state_dict.get("waited", 0)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Starts ``fit`` in the first stage; a checkpoint, read later, may say another."""
@@ -99,7 +118,10 @@ class StageSwitch(Callback):
         # Frozen children are in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
         module.stage_index = 0
-        self.average, self.averaged_step = {}, 0
+        if module.training_stages[-1].stop is not None:
+            raise ZooError("The last stage may not have 'stop': it ends by EarlyStopping.")
+        self.average, self.averaged_step, self.begun = {}, 0, None
+        self.best, self.waited = {}, 0
         train_only(module, module.training_stages[0].train)
 
     def on_train_batch_end(
@@ -108,13 +130,35 @@ class StageSwitch(Callback):
         """Enters the next stage, or ends the training, once this one's steps are done."""
         module = cast("ZooModule", pl_module)
         self._update_average(trainer.global_step, module)
-        steps = [s.steps for s in module.training_stages[: module.stage_index + 1]]
-        if steps[-1] is None or trainer.global_step < sum(s or 0 for s in steps):
+        stage = module.stage
+        idle = stage.stop is not None and self.waited >= stage.stop[2]
+        done = trainer.global_step - self._begun(module)
+        if not idle and (stage.steps is None or done < stage.steps):
             return
         if module.stage_index + 1 == len(module.training_stages):
             trainer.should_stop = True
         else:
             self._enter(trainer, module, module.stage_index + 1)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keeps the best weights of a stage that has a ``stop``, and counts since when."""
+        module = cast("ZooModule", pl_module)
+        fitting = trainer.state.fn == TrainerFn.FITTING
+        if module.stage.stop is None or trainer.sanity_checking or not fitting:
+            return
+        metric, mode, _ = module.stage.stop
+        if metric not in trainer.callback_metrics:
+            raise ZooError(
+                f"Stage '{module.stage.name}' stops by '{metric}', which validation does not log."
+                f"{did_you_mean(metric, trainer.callback_metrics)}"
+            )
+        score = float(trainer.callback_metrics[metric])
+        if not self.best or (score > self.best_score if mode == "max" else score < self.best_score):
+            trained = {k: p.detach() for k, p in module.named_parameters() if p.requires_grad}
+            self.best = {key: value.clone() for key, value in trained.items()}
+            self.best_score, self.waited = score, 0
+        else:
+            self.waited += 1
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Warns if the training was too short for all stages."""
@@ -131,8 +175,8 @@ class StageSwitch(Callback):
         decay = module.stage.average
         if decay is None or step == self.averaged_step:  # or gradients are being accumulated
             return
-        begun = sum(s.steps or 0 for s in module.training_stages[: module.stage_index])
-        keep = min(decay, (step - begun) / (step - begun + 9))  # faster at the beginning
+        done = step - self._begun(module)
+        keep = min(decay, done / (done + 9))  # faster at the beginning
         self.averaged_step = step
         trained = {k: p.detach() for k, p in module.named_parameters() if p.requires_grad}
         if not self.average:
@@ -140,11 +184,21 @@ class StageSwitch(Callback):
         for key, value in trained.items():
             self.average[key] = self.average[key].to(value.device).lerp_(value.float(), 1 - keep)
 
+    def _begun(self, module: ZooModule) -> int:
+        """The step that the current stage began at."""
+        if self.begun is not None:
+            return self.begun
+        return sum(s.steps or 0 for s in module.training_stages[: module.stage_index])
+
     def _enter(self, trainer: Trainer, module: ZooModule, index: int) -> None:
         with torch.no_grad():
-            for key, value in self.average.items():
+            for key, value in (self.best or self.average).items():
                 module.get_parameter(key).copy_(value)
-        self.average = {}
+        if self.begun is not None or trainer.global_step < self._begun(module) + (
+            module.stage.steps or 0
+        ):
+            self.begun = trainer.global_step
+        self.average, self.best, self.waited = {}, {}, 0
         module.stage_index = index
         train_only(module, module.stage.train)
         strategy = trainer.strategy

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset, DistributedSampler
 from zoo.ecg.beats import CLASSES
 from zoo.ecg.peaks import RPeakTool
 from zoo.ecg.records import SUFFIXES, read_record
-from zoo.ecg.render import render_ecg
-from zoo.ecg.strip import EDGE_S, FS, MARGIN_S, MAX_BEATS, Cut, cuts, take, usable_cuts
+from zoo.ecg.inputs import MIN_PEAKS, network_inputs
+from zoo.ecg.strip import EDGE_S, FS, MAX_BEATS, Cut, cuts, take, usable_cuts
 from zoo.errors import ZooError, check_choice
 
 from ..base import ZooDataModule
@@ -29,7 +29,6 @@ from .sources import (
 )
 
 SOURCES = ("synthetic", "mitdb_sample", "mitdb", "wfdb")
-MIN_PEAKS = 2  # fewer in a segment, and no rhythm can be told
 
 Sample = dict[str, Any]
 
@@ -88,24 +87,11 @@ class Segments(Dataset[Sample]):
             own = (recording.peaks >= cut.low) & (recording.peaks < cut.high)
             beats = recording.labels[own]
             missed += np.bincount(beats[beats < len(CLASSES)], minlength=len(CLASSES))
-        margin = int(MARGIN_S * strip.fs)
-        picture = render_ecg(
-            segment.strip[:, margin : margin + self.size],
-            segment.peaks[mask],
-            strip.fs,
-            self.height,
-            self.width,
-        )
         original = np.zeros(MAX_BEATS, np.int64)
         there = segment.index >= 0
         original[there] = strip.to_original(recording.peaks[segment.index[there]])
         return {
-            "signal": torch.from_numpy(segment.signal),
-            "image": torch.from_numpy(picture).float() / 255,
-            "peaks": torch.from_numpy(np.where(mask, segment.peaks, 0)),
-            "mask": torch.from_numpy(mask),
-            "strip": torch.from_numpy(segment.strip),
-            "rr": torch.from_numpy(segment.rr),
+            **network_inputs(strip, segment, mask, (self.height, self.width)),
             "label": torch.from_numpy(labels),
             "missed": torch.from_numpy(missed),
             "held_out": torch.tensor(recording.held_out),
@@ -200,12 +186,12 @@ class EcgSegmentsDataModule(ZooDataModule):
         splits: Names of records for "train", "val" and "test".
         rpeaks: Tool 1: "annotation" for the reference positions (the field's protocol), or "xqrs"
             or "neurokit", which detect.
-        lead: Of the records; ``None`` for MLII where there is one, else the first.
+        lead: Names of the records' leads; ``None`` for MLII where there is one, else the first.
         seconds: Of a segment.
         image_size: Height and width in pixels.
         patients: Generated patients of training, validation and test.
         segments: Of each generated patient.
-        leads: Of generated patients, 1 or 2.
+        leads: How many, 1 or 2.
         same_person: Keep record 201 in training although 202, the same person, is tested on, as
             published.
         cache_dir: Folder for detected peaks; ``None`` for memory only.
@@ -328,10 +314,11 @@ class EcgSegmentsDataModule(ZooDataModule):
         if not self.root.is_dir():
             raise ZooError(f"{self.root} is no folder: expected RECORD.hea, .dat and .atr in it.")
         names = self.splits[split]
-        return folder(self.root, split, names, self.lead, self.tool, FS, self.seconds)
+        given = (self.lead, self.leads)
+        return folder(self.root, split, names, given, self.tool, FS, self.seconds)
 
     def _inputs(self) -> RecordFiles:
         paths = [str(path) for path in self.input_files(SUFFIXES)]
         for path in paths:
-            read_record(path, self.lead, self.fs, min_seconds=self.seconds)
+            read_record(path, self.lead, self.fs, min_seconds=self.seconds, count=self.leads)
         return RecordFiles(paths, self.fs)

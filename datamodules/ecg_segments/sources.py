@@ -163,7 +163,7 @@ def folder(
     root: Path,
     split: str,
     records: Sequence[str],
-    lead: str | Sequence[str] | None,
+    leads: tuple[str | list[str] | None, int],
     tool: RPeakTool,
     fs: int,
     seconds: float,
@@ -182,7 +182,9 @@ def folder(
     held = set(patients[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or patients[-1:])
     return [
         recording(
-            read_record(root / name, lead, annotated=True, min_seconds=seconds),
+            read_record(
+                root / name, leads[0], annotated=True, min_seconds=seconds, count=leads[1]
+            ),
             tool,
             fs,
             split == "train" and patient_of(name) in held,

@@ -60,6 +60,7 @@ def read_record(
     fs: float | None = None,
     annotated: bool = False,
     min_seconds: float = 0.0,
+    count: int = 1,
 ) -> Record:
     """Reads one record.
 
@@ -67,10 +68,12 @@ def read_record(
         source: WFDB record (a path without suffix, or its ``.hea`` or ``.dat``), an EDF file, a CSV
             file with a column a lead in millivolts and names in its first row, or an array (T,) or
             (C, T) in millivolts.
-        lead: Names of the leads to read; ``None`` for MLII where there is one, else the first.
+        lead: Names of the leads to read; ``None`` for MLII where there is one, else the first, and
+            then the others in order.
         fs: Samples a second: needed for arrays and CSV, else read from the file.
         annotated: Whether ``.atr`` must be there (WFDB only).
         min_seconds: Shorter records are refused.
+        count: Of leads.
 
     Raises:
         ZooError: If a file is missing or unreadable, the lead is unknown, the sampling rate is
@@ -95,7 +98,7 @@ def read_record(
         raise ZooError(
             f"{record.name} lasts {seconds:.1f} s: a segment of {min_seconds:g} s does not fit."
         )
-    return _choose(record, lead)
+    return _choose(record, lead, count)
 
 
 def write_beats(
@@ -201,10 +204,11 @@ def _from_array(source: NDArray[Any], fs: float | None) -> Record:
     return Record("array", signal, float(fs), leads)
 
 
-def _choose(record: Record, lead: str | Sequence[str] | None) -> Record:
+def _choose(record: Record, lead: str | Sequence[str] | None, count: int) -> Record:
     names = [name.lower() for name in record.leads]
     if lead is None:
-        chosen = [names.index(PREFERRED.lower()) if PREFERRED.lower() in names else 0]
+        # A stable sort: the preferred one first, the others as they are.
+        chosen = sorted(range(len(names)), key=lambda i: names[i] != PREFERRED.lower())[:count]
     else:
         chosen = []
         for wanted in [lead] if isinstance(lead, str) else lead:
@@ -214,6 +218,11 @@ def _choose(record: Record, lead: str | Sequence[str] | None) -> Record:
                     f"{did_you_mean(wanted, record.leads)}"
                 )
             chosen.append(names.index(wanted.lower()))
+    if len(chosen) != count:
+        raise ZooError(
+            f"{record.name}: {count} leads are needed, found {len(chosen)} of "
+            f"{', '.join(record.leads)}."
+        )
     leads = tuple(record.leads[i] for i in chosen)
     return Record(
         record.name, record.signal[chosen], record.fs, leads, record.peaks, record.labels

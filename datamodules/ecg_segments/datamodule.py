@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import Dataset, DistributedSampler
 
 from zoo.ecg.beats import CLASSES
+from zoo.ecg.inputs import MIN_PEAKS, network_inputs
 from zoo.ecg.peaks import RPeakTool
 from zoo.ecg.records import SUFFIXES, read_record
-from zoo.ecg.inputs import MIN_PEAKS, network_inputs
 from zoo.ecg.strip import EDGE_S, FS, MAX_BEATS, Cut, cuts, take, usable_cuts
 from zoo.errors import ZooError, check_choice
 
@@ -167,7 +167,8 @@ class EcgSegmentsDataModule(ZooDataModule):
     - ``signal``: float32, median 0, 98th percentile of the magnitude 1. Shape: (C, T).
     - ``image``: the segment on ECG paper, float32 in 0..1. Shape: (3, H, W).
     - ``peaks``: R peaks in the segment, int64. ``mask``: which are there, bool. Shape: (n,).
-    - ``strip``: millivolts with a second on both sides, NaN beyond the record. Shape: (C, T + 2 fs).
+    - ``strip``: millivolts with a second on both sides, NaN beyond the record.
+      Shape: (C, T + 2 fs).
     - ``rr``: intervals before and after each beat in the record, seconds, see
       :func:`zoo.ecg.strip.rr_context`. Shape: (n, 12).
     - ``label``: index into N, S, V, F, Q; 5 for a detection that is no beat; -1 for padding and, in
@@ -239,8 +240,8 @@ class EcgSegmentsDataModule(ZooDataModule):
         counts = patients or [40, 8, 16]
         if len(counts) != 3 or min(counts) < 1 or counts[0] < 5 or segments < 1:
             raise ZooError(
-                f"patients={counts}, segments={segments}: expected three numbers (train at least 5, "
-                "val, test) and at least 1 segment."
+                f"patients={counts}, segments={segments}: expected three numbers (train at least "
+                "5, val, test) and at least 1 segment."
             )
         self.patients = dict(zip(("train", "val", "test"), counts, strict=True))
         self.segments = segments
@@ -285,7 +286,9 @@ class EcgSegmentsDataModule(ZooDataModule):
         )
         if found.skipped:
             if not found.items:
-                raise ZooError(f"All {found.skipped} segments of the {split} split are flat or NaN.")
+                raise ZooError(
+                    f"All {found.skipped} segments of the {split} split are flat or NaN."
+                )
             warnings.warn(
                 f"{found.skipped} segments of the {split} split are flat or hold NaN and are left "
                 "out.",

@@ -182,9 +182,7 @@ def folder(
     held = set(patients[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or patients[-1:])
     return [
         recording(
-            read_record(
-                root / name, leads[0], annotated=True, min_seconds=seconds, count=leads[1]
-            ),
+            read_record(root / name, leads[0], annotated=True, min_seconds=seconds, count=leads[1]),
             tool,
             fs,
             split == "train" and patient_of(name) in held,

@@ -37,9 +37,7 @@ class Truth:
     qrs_width: NDArray[np.float64]
 
 
-def synthetic_record(
-    seed: int, split: str, patient: int, seconds: float, leads: int = 1
-) -> Truth:
+def synthetic_record(seed: int, split: str, patient: int, seconds: float, leads: int = 1) -> Truth:
     """One patient's record.
 
     Args:
@@ -70,7 +68,9 @@ def synthetic_record(
     return Truth(record, times, width)
 
 
-def _rhythm(rng: np.random.Generator, seconds: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _rhythm(
+    rng: np.random.Generator, seconds: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """R peaks in seconds, and classes."""
     rr, breath = rng.uniform(0.62, 1.0), rng.uniform(0.2, 0.33)
     depth, jitter = rng.uniform(0.01, 0.05), rng.uniform(0.008, 0.025)
@@ -117,9 +117,7 @@ def _morphology(
     normal_width = narrow * (1 + 0.03 * rng.standard_normal(count))
     ventricular_width = broad * (1 + 0.05 * rng.standard_normal(count))
     mixture = np.select([kinds == V, kinds == F], [1.0, rng.uniform(0.35, 0.65, count)], 0.0)
-    width = np.where(
-        mixture == 1, ventricular_width, np.where(mixture == 0, normal_width, 0.0)
-    )
+    width = np.where(mixture == 1, ventricular_width, np.where(mixture == 0, normal_width, 0.0))
     width = np.where(kinds == F, np.maximum(normal_width, ventricular_width), width)
 
     # (position, sigma) as shares of the width: position +- 2.4 sigma reaches half the width.
@@ -171,7 +169,9 @@ def _noise(rng: np.random.Generator, length: int) -> NDArray[np.float64]:
     for _ in range(rng.poisson(length / FS / 25)):
         begin = rng.uniform(0, length / FS)
         envelope = np.exp(-0.5 * ((t - begin) / rng.uniform(0.2, 0.8)) ** 2)
-        noise += envelope * rng.uniform(0.1, 0.5) * np.convolve(
-            rng.standard_normal(length), np.ones(12) / 12**0.5, "same"
+        noise += (
+            envelope
+            * rng.uniform(0.1, 0.5)
+            * np.convolve(rng.standard_normal(length), np.ones(12) / 12**0.5, "same")
         )
     return noise

@@ -97,4 +97,5 @@ CASE = Case(
     write_inputs=write_inputs,
     predict=lambda folder: {"record": folder / "holter"},
     bad_inputs=bad_inputs,
+    trainer={"check_val_every_n_epoch": 1},
 )

@@ -207,9 +207,7 @@ class TextEncoder(nn.Module):
         words = [[i] for i in range(len(WORDS))]
         self.encoder: Any
         if name == TINY:
-            config = BertConfig(
-                vocab_size=len(WORDS), max_position_embeddings=32, **TINY_BERT
-            )
+            config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=32, **TINY_BERT)
             self.encoder = BertModel(config, add_pooling_layer=False)
         elif not pretrained:
             config = BertConfig(vocab_size=BERT_VOCABULARY)

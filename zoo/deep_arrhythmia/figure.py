@@ -1,4 +1,4 @@
-"""Pictures: a strip with classes and confidence, the network's own picture, and the routing curve."""
+"""Pictures: strips with classes and confidence, the network's own picture, the routing curve."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def segment(batch: Mapping[str, Tensor], said: Mapping[str, Tensor], record: str
         name = CLASSES[found[place]]
         known = 0 <= label < len(CLASSES)
         note = f"{name}\n(is {CLASSES[label]})" if known and label != found[place] else name
-        weight = "bold" if name != "N" or known and label != found[place] else "normal"
+        weight = "bold" if name != "N" or (known and label != found[place]) else "normal"
         alpha = 1.0 if label >= 0 else 0.35  # another segment classifies it
         axes[0].text(
             at, top, note, ha="center", va="bottom", weight=weight, color=COLOURS[name], alpha=alpha

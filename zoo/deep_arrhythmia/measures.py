@@ -160,7 +160,9 @@ def _complex(
     Outwards from R, it ends where the slope stays below a tenth of the steepest for 20 ms.
     """
     reach, quiet = round(QRS_REACH * fs), max(round(QUIET * fs), 1)
-    slope = np.abs(np.gradient(beats[:, centre - reach - quiet : centre + reach + quiet + 1], axis=1))
+    slope = np.abs(
+        np.gradient(beats[:, centre - reach - quiet : centre + reach + quiet + 1], axis=1)
+    )
     steepest = slope[:, quiet:-quiet].max(axis=1)
     gentle = slope < SLOPE_SHARE * steepest[:, None]
     right = gentle[:, reach + quiet :]

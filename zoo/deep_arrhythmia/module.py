@@ -1,8 +1,8 @@
 """DeepArrhythmia: beat classes from segments, and expensive evidence only where it is needed.
 
 Reference:
-    "DeepArrhythmia", arXiv 2605.16441, known by its abstract and a third-party table of results. Its
-    agent is built round a language model; this is a network with the same tools and states, so
+    "DeepArrhythmia", arXiv 2605.16441, known by its abstract and a third-party table of results.
+    Its agent is built round a language model; this is a network with the same tools and states, so
     everything but the parts that the abstract names is our choice.
 """
 
@@ -35,7 +35,6 @@ from zoo.ecg.records import Source, read_record
 from zoo.ecg.strip import (
     EDGE_S,
     FS,
-    MAX_BEATS,
     Segment,
     Strip,
     cuts,
@@ -74,7 +73,7 @@ class DeepArrhythmia(ZooModule):
         leads: 1 or 2; 0 for the picture without the signal.
         seconds: Of a segment.
         dim: Width of the tokens, a multiple of 4.
-        layers: Of the integrator.
+        layers: Of the integrator; 0 for a plain convolutional network on each beat.
         image_backbone: "tiny", a vision transformer of timm, or "none".
         image_size: Height and width of the picture, pixels.
         text_encoder: "tiny", or a BERT of the hub, which stays frozen.
@@ -89,7 +88,8 @@ class DeepArrhythmia(ZooModule):
         evidence: "route", or one state for all: "minimal" or "rich".
         cost: What evidence for all segments must add to macro-F1 to be worth it.
         focal_gamma: Of the focal loss.
-        confidence_target: "right": every beat is right. "no_gain": the rich state has no more right.
+        confidence_target: "right": every beat is right. "no_gain": the rich state has no
+            more right.
         steps: Optimiser steps of the first stage.
         confidence_steps: Of the second; ``None`` to the end of training.
 
@@ -355,10 +355,10 @@ class DeepArrhythmia(ZooModule):
         table: Any = self.val_metrics["val_rows"]
         rows = table.compute()
         table.reset()
-        if self.trainer.training:  # not in the sanity check, nor in `zoo validate`
+        if self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
             self._calibrate(rows)
         found = self._figures(rows, full=False)
-        found["objective"] = found["macro_f1"] - self.cost * found["share_rich"]
+        found["objective"] = self._objective(rows, found)
         self.log_dict({f"val_{k}": v for k, v in found.items()}, prog_bar=True)
 
     def on_test_epoch_end(self) -> None:
@@ -373,6 +373,22 @@ class DeepArrhythmia(ZooModule):
         tau = {"route": float(self.threshold), "minimal": 0.0, "rich": 2.0}[self.evidence]
         return routing.figures_of(rows, self.temperatures, tau, full)
 
+    def _objective(self, rows: routing.Rows, found: Mapping[str, Tensor]) -> Tensor:
+        """What the current stage trains: macro-F1 of the two states, or the head's probabilities.
+
+        The second is 1 - Brier score. By macro-F1 of routing an untrained head could be kept.
+        """
+        if self.stage.name == "evidence":
+            return (found["macro_f1_minimal"] + found["macro_f1_rich"]) / 2
+        wrong_minimal, wrong_rich = (
+            routing.errors(routing.confusion(logits, rows.label, rows.missed))
+            for logits in (rows.minimal, rows.rich)
+        )
+        right = wrong_minimal == 0
+        if self.confidence_target == "no_gain":
+            right = wrong_rich >= wrong_minimal
+        return 1 - (rows.head.float().sigmoid() - right.float()).square().mean()
+
     def _calibrate(self, rows: routing.Rows) -> None:
         """Sets temperatures, threshold and the validation curve."""
         for state, logits in enumerate((rows.minimal, rows.rich)):
@@ -384,9 +400,10 @@ class DeepArrhythmia(ZooModule):
         )
         if self.tau is None:
             self.threshold.fill_(routing.choose_tau(minimal, rich, conf, self.cost))
-        at = [round(share / 100 * len(conf)) for share in routing.SHARES]
+        at = routing.places(len(conf))
         by_confidence = routing.curve(minimal, rich, conf.argsort())[at]
-        self.curve.copy_(torch.stack([by_confidence, routing.random_curve(minimal, rich)[at]]))
+        at_random = routing.random_curve(minimal, rich, at / len(conf))
+        self.curve.copy_(torch.stack([by_confidence, at_random]))
 
     # -- use ---------------------------------------------------------------------------------
 
@@ -464,9 +481,7 @@ class DeepArrhythmia(ZooModule):
             rich, _ = self.backbone.decide(encoded.select(rows), evidence)
             probs[rows] = (rich.float() / self.temperatures[1]).softmax(dim=-1)
             numbers = measures.cpu().numpy()
-            said["rows"] = {
-                row: (numbers[i], codes[i]) for i, row in enumerate(rows.tolist())
-            }
+            said["rows"] = {row: (numbers[i], codes[i]) for i, row in enumerate(rows.tolist())}
         said["probs"] = probs.cpu().numpy()
         return said
 

@@ -110,7 +110,9 @@ class BeatNetwork(nn.Module):
         if leads == 0 and image_backbone == NONE:
             raise ZooError("leads=0 and image_backbone='none' leave nothing to look at.")
         if not context and image_backbone not in (TINY, NONE):
-            raise ZooError("Isolated beats (context=False) go with image_backbone 'tiny' or 'none'.")
+            raise ZooError(
+                "Isolated beats (context=False) go with image_backbone 'tiny' or 'none'."
+            )
         self.signal = SignalEncoder(leads, dim) if leads else None
         self.image: TinyImageEncoder | ViTImageEncoder | None = None
         if image_backbone == TINY:
@@ -179,9 +181,7 @@ class BeatNetwork(nn.Module):
         # A segment without beats attends to its first place, so that the softmax is defined.
         ignored = ~there
         ignored[:, 0] &= there.any(dim=1)
-        features = self.integrator(
-            queries + state, encoded.memory, tgt_key_padding_mask=ignored
-        )
+        features = self.integrator(queries + state, encoded.memory, tgt_key_padding_mask=ignored)
         if not self.context:
             spread = features.new_zeros(*mask.shape, self.dim)
             spread[mask] = features[:, 0]
@@ -248,7 +248,10 @@ class ConfidenceHead(nn.Module):
     def __init__(self, dim: int, hidden: int = 64) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.LayerNorm(2 * dim + 3), nn.Linear(2 * dim + 3, hidden), nn.GELU(), nn.Linear(hidden, 1)
+            nn.LayerNorm(2 * dim + 3),
+            nn.Linear(2 * dim + 3, hidden),
+            nn.GELU(),
+            nn.Linear(hidden, 1),
         )
 
     def forward(self, features: Tensor, logits: Tensor, mask: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Beats(list[dict[str, Any]]):
             names = [f"p_{c}" for c in CLASSES]
             writer.writerow(
                 ["sample", "time_s", "label", "prob", *names, "confidence", "state", "report"]
-                + list(MEASURES)
+                + [*MEASURES]
             )
             for beat in self:
                 measured = beat["measures"] or {}

@@ -18,7 +18,6 @@ from torchmetrics.classification import BinaryAUROC, BinaryCalibrationError
 from zoo.ecg.beats import CLASSES
 
 JUDGED = 4  # N, S, V and F; Q is nearly absent in DS2 and reported apart
-DRAWS = 50  # of random routing
 SHARES = tuple(range(0, 101, 10))  # per cent of segments at which the curve is logged
 
 
@@ -64,9 +63,7 @@ class RowTable(Metric):
         return Rows(*(torch.cat(v) if isinstance(v, list) else v for v in values))
 
 
-def confidence(
-    head: Tensor, minimal: Tensor, mask: Tensor, temperature: Tensor | float
-) -> Tensor:
+def confidence(head: Tensor, minimal: Tensor, mask: Tensor, temperature: Tensor | float) -> Tensor:
     """The head's probability times the mean calibrated probability of the chosen classes.
 
     0 for a segment without beats. Shapes: (N,), (N, n, classes), (N, n) give (N,).
@@ -162,14 +159,24 @@ def choose_tau(minimal: Tensor, rich: Tensor, conf: Tensor, cost: float) -> floa
     return float((ranked[taken - 1] + ranked[taken]) / 2)
 
 
-def random_curve(minimal: Tensor, rich: Tensor) -> Tensor:
-    """The curve of random orders, mean of 50 that are always the same. Shape: (N + 1,)."""
-    rng = torch.Generator().manual_seed(0)
-    curves = []
-    for _ in range(DRAWS):
-        order = torch.randperm(len(minimal), generator=rng).to(minimal.device)
-        curves.append(curve(minimal, rich, order))
-    return torch.stack(curves).mean(dim=0)
+def random_curve(minimal: Tensor, rich: Tensor, share: Tensor) -> Tensor:
+    """Macro-F1 of random routing: of the confusion matrix that is to be expected.
+
+    Args:
+        minimal: Confusion matrices. Shape: (N, 6, 6).
+        rich: The same.
+        share: Of the segments in the rich state. Shape: (...).
+
+    Returns:
+        Shape: (...).
+    """
+    totals = minimal.sum(dim=0).double(), rich.sum(dim=0).double()
+    return macro_f1(torch.lerp(*totals, share.double()[..., None, None]))
+
+
+def places(count: int) -> Tensor:
+    """How many of ``count`` segments each of ``SHARES`` is. Shape: (11,)."""
+    return torch.tensor([round(share / 100 * count) for share in SHARES])
 
 
 def figures_of(rows: Rows, temperatures: Tensor, tau: float, full: bool) -> dict[str, Any]:
@@ -199,7 +206,7 @@ def figures_of(rows: Rows, temperatures: Tensor, tau: float, full: bool) -> dict
 
     for name, matrix in totals.items():
         found |= _by_class(matrix.sum(dim=0), "" if name == "route" else f"_{name}")
-    wrong_minimal, wrong_rich = (_errors(m) for m in (minimal, rich))
+    wrong_minimal, wrong_rich = (errors(m) for m in (minimal, rich))
     right = (wrong_minimal == 0)[scored.any(dim=1)]
     judged = conf[scored.any(dim=1)]
     found["rich_worse_share"] = (wrong_rich > wrong_minimal).float().mean()
@@ -208,16 +215,16 @@ def figures_of(rows: Rows, temperatures: Tensor, tau: float, full: bool) -> dict
     if 0 < right.sum() < len(right):
         found["confidence_auroc"] = BinaryAUROC()(judged.cpu(), right.long().cpu())
     by_confidence = curve(minimal, rich, conf.argsort())
-    at_random = random_curve(minimal, rich)
-    found["macro_f1_random"] = at_random[int(routed.sum())].float()
-    for share in SHARES:
-        at = round(share / 100 * len(conf))
-        found[f"macro_f1_at_{share:03d}"] = by_confidence[at].float()
-        found[f"macro_f1_random_at_{share:03d}"] = at_random[at].float()
+    found["macro_f1_random"] = random_curve(minimal, rich, found["share_rich"]).float()
+    at = places(len(conf)).to(conf.device)
+    at_random = random_curve(minimal, rich, at / len(conf))
+    for share, here, by_chance in zip(SHARES, by_confidence[at], at_random, strict=True):
+        found[f"macro_f1_at_{share:03d}"] = here.float()
+        found[f"macro_f1_random_at_{share:03d}"] = by_chance.float()
     return found
 
 
-def _errors(matrix: Tensor) -> Tensor:
+def errors(matrix: Tensor) -> Tensor:
     """Beats of a segment that are not right. Shape: (N, 6, 6) gives (N,)."""
     return matrix.sum(dim=(1, 2)) - matrix.diagonal(dim1=1, dim2=2).sum(dim=1)
 

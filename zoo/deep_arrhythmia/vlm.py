@@ -43,7 +43,10 @@ class VlmReport:
     """
 
     def __init__(
-        self, name: str, cache_dir: str | Path = "~/.cache/lightning-zoo/ecg", ask: Ask | None = None
+        self,
+        name: str,
+        cache_dir: str | Path = "~/.cache/lightning-zoo/ecg",
+        ask: Ask | None = None,
     ) -> None:
         self.name, self.cache_dir = name, Path(cache_dir).expanduser()
         self.calls = 0
@@ -86,9 +89,7 @@ class VlmReport:
         if self._ask is None:
             self._ask = _load(self.name)
         picture = Image.fromarray(crop)
-        answer = self._ask(
-            picture.resize((SCALE * picture.width, SCALE * picture.height)), PROMPT
-        )
+        answer = self._ask(picture.resize((SCALE * picture.width, SCALE * picture.height)), PROMPT)
         write_text(file, answer)
         return answer
 

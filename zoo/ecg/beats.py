@@ -23,13 +23,17 @@ AAMI = {s: CLASSES.index(c) for c, symbols in SYMBOLS.items() for s in symbols}
 #: The symbol that a class is written as.
 WRITTEN = {"N": "N", "S": "S", "V": "V", "F": "F", "Q": "Q"}
 
+# fmt: off
 #: De Chazal et al., IEEE Trans. Biomed. Eng. 51(7), 2004: training and test records.
-DS1 = tuple(
-    "101 106 108 109 112 114 115 116 118 119 122 124 201 203 205 207 208 209 215 220 223 230".split()
+DS1 = (
+    "101", "106", "108", "109", "112", "114", "115", "116", "118", "119", "122",
+    "124", "201", "203", "205", "207", "208", "209", "215", "220", "223", "230",
 )
-DS2 = tuple(
-    "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234".split()
+DS2 = (
+    "100", "103", "105", "111", "113", "117", "121", "123", "200", "202", "210",
+    "212", "213", "214", "219", "221", "222", "228", "231", "232", "233", "234",
 )
+# fmt: on
 PACED = ("102", "104", "107", "217")
 SAME_PERSON = {"202": "201"}
 #: Of DS1, whole patients; they have all of N, S, V and F, and leave most of F (208) to training.
@@ -42,7 +46,7 @@ def to_classes(symbols: Sequence[str]) -> NDArray[np.int64]:
 
 
 def patient_of(record: str) -> str:
-    """The patient of a record: MIT-BIH's 201 and 202 are one person; excerpts keep their record's."""
+    """The patient of a record: 201 and 202 of MIT-BIH are one; an excerpt has its record's."""
     name = record.split("_")[0]
     return SAME_PERSON.get(name, name)
 

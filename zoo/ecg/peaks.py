@@ -61,7 +61,9 @@ class RPeakTool:
         """
         if self.method == "annotation":
             if annotated is None:
-                raise ZooError("rpeaks='annotation', but the record has no annotated beats: 'xqrs'.")
+                raise ZooError(
+                    "rpeaks='annotation', but the record has no annotated beats: 'xqrs'."
+                )
             return np.unique(annotated)
         key = hashlib.sha256(np.ascontiguousarray(signal).tobytes())
         key.update(f"{self.method} {fs}".encode())
@@ -90,9 +92,7 @@ class RPeakTool:
         return peaks
 
 
-def refine(
-    signal: NDArray[np.float32], peaks: NDArray[np.int64], reach: int
-) -> NDArray[np.int64]:
+def refine(signal: NDArray[np.float32], peaks: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
     """Moves each detection to the largest deflection within ``reach`` samples. Shape: (n,).
 
     As ``wfdb.processing.correct_peaks`` does, for all peaks at once, and up or down alike.
@@ -105,9 +105,7 @@ def refine(
     return np.unique(around[np.arange(len(peaks)), best])
 
 
-def match(
-    found: NDArray[np.int64], reference: NDArray[np.int64], fs: float
-) -> NDArray[np.int64]:
+def match(found: NDArray[np.int64], reference: NDArray[np.int64], fs: float) -> NDArray[np.int64]:
     """For each detection the reference beat that it is, or -1: within 150 ms, one to one.
 
     Args:

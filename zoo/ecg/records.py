@@ -92,7 +92,9 @@ def read_record(
                 path.with_suffix("") if path.suffix in (".hea", ".dat") else path, annotated
             )
     if record.fs < MIN_FS:
-        raise ZooError(f"{record.name} has {record.fs:g} samples a second: at least 100 are needed.")
+        raise ZooError(
+            f"{record.name} has {record.fs:g} samples a second: at least 100 are needed."
+        )
     seconds = record.signal.shape[1] / record.fs
     if seconds < min_seconds:
         raise ZooError(
@@ -120,9 +122,7 @@ def write_beats(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as scratch:
-        wfdb.wrann(
-            name, "atr", np.asarray(samples), symbol=list(symbols), fs=fs, write_dir=scratch
-        )
+        wfdb.wrann(name, "atr", np.asarray(samples), symbol=list(symbols), fs=fs, write_dir=scratch)
         (Path(scratch) / f"{name}.atr").replace(folder / f"{name}.atr")
     return folder / f"{name}.atr"
 
@@ -166,7 +166,9 @@ def _from_edf(path: Path) -> Record:
         with pyedflib.EdfReader(str(path)) as file:
             rates = file.getSampleFrequencies()
             same = [i for i, rate in enumerate(rates) if rate == max(rates)]
-            scale = [MICROVOLTS.get(file.getPhysicalDimension(i).strip().lower(), 1.0) for i in same]
+            scale = [
+                MICROVOLTS.get(file.getPhysicalDimension(i).strip().lower(), 1.0) for i in same
+            ]
             signal = np.stack([file.readSignal(i) * s for i, s in zip(same, scale, strict=True)])
             leads = tuple(file.getLabel(i).strip() for i in same)
     except OSError as error:
@@ -224,6 +226,4 @@ def _choose(record: Record, lead: str | Sequence[str] | None, count: int) -> Rec
             f"{', '.join(record.leads)}."
         )
     leads = tuple(record.leads[i] for i in chosen)
-    return Record(
-        record.name, record.signal[chosen], record.fs, leads, record.peaks, record.labels
-    )
+    return Record(record.name, record.signal[chosen], record.fs, leads, record.peaks, record.labels)

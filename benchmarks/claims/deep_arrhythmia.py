@@ -1,11 +1,11 @@
 """DeepArrhythmia: what context, routing, picture and measurements are worth.
 
 The abstract claims that beats are classified better among their neighbours, and that expensive
-evidence, given only to segments that need it, does as well as given to all. Generated patients, and
-for context the real excerpts of MIT-BIH too (V against the rest; two patients to train on). Isolated
-beats and the plain network on each beat are compared with the minimal state, which sees no
-measurements either. Boosting on Tool 2's numbers is the baseline to beat; it trains on all patients,
-also on those that the network keeps for its confidence head.
+evidence, given only to segments that need it, does as well as given to all. Measured on generated
+patients, and for context on real excerpts of MIT-BIH too (V against the rest; two patients to train
+on). Isolated beats and the plain network on each beat are compared with the minimal state, which
+sees no measurements either. Boosting on Tool 2's numbers is the baseline to beat; it trains on all
+patients, also on those that the network keeps for its confidence head.
 """
 
 from benchmarks.runner import Arm, Check, Claim, Column, Figures

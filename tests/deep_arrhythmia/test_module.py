@@ -15,6 +15,7 @@ from zoo.cli.main import main
 from zoo.datamodules import EcgSegmentsDataModule
 from zoo.datamodules.ecg_segments.sources import SAMPLES
 from zoo.datamodules.ecg_segments.synthetic import synthetic_record
+from zoo.ecg.records import Record
 from zoo.errors import ZooError
 
 SILENT = {
@@ -68,7 +69,7 @@ def test_formats_give_the_same_beats(model, tmp_path):
     }
     assert len(by_array) > 10
     for name, beats in others.items():
-        assert beats["sample"] == by_array["sample"], name
+        assert np.allclose(beats["sample"], by_array["sample"], rtol=0, atol=2), name  # EDF rounds
         assert np.allclose(beats["prob"], by_array["prob"], atol=0.02), name
         assert beats.fs == 360
 
@@ -86,10 +87,20 @@ def test_segments_without_ecg_are_flagged(model):
         assert not ((times >= note.start) & (times < note.end)).any()
 
 
-def test_fewer_than_two_peaks_say_nothing(model):
-    signal = np.random.default_rng(0).standard_normal(20 * 250) * 0.02
-    signal[2600:2620] += np.hanning(20)
-    beats = model.annotate(signal, fs=250)
+def test_fewer_than_two_peaks_say_nothing(model, monkeypatch):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(model.peak_tool, "method", "annotation")
+    monkeypatch.setattr(
+        "zoo.deep_arrhythmia.module.read_record",
+        lambda *_: Record(
+            "still",
+            rng.standard_normal((1, 5000)).astype(np.float32),
+            250.0,
+            ("I",),
+            np.array([600]),
+        ),
+    )
+    beats = model.annotate("still")
     assert list(beats) == []
     assert {note.flag for note in beats.segments} == {"fewer than 2 R peaks"}
     with pytest.raises(ZooError, match="no beat"):
@@ -120,8 +131,8 @@ def test_annotated_peaks_are_used_only_if_asked_for(tmp_path):
     assert beats.detector == "annotation"
     reference = wfdb.rdann(str(record), "atr").sample
     assert np.abs(np.array(beats["sample"]) - reference).max() <= 1
-    with pytest.raises(ZooError, match="r.atr is missing"):
-        (tmp_path / "r.atr").unlink()
+    (tmp_path / "r.atr").unlink()
+    with pytest.raises(ZooError, match=r"r\.atr is missing"):
         model.annotate(record)
 
 

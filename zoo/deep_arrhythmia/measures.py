@@ -33,7 +33,9 @@ INDEX = {name: i for i, name in enumerate(MEASURES)}
 
 BEFORE, AFTER = 0.45, 0.65  # s of signal around a beat
 QRS_REACH = 0.12  # s around R in which the complex begins and ends
-SLOPE_SHARE = 0.1  # of the steepest slope: less is no part of the complex
+# Of the steepest slope; less is no part of the complex. At a tenth, widths of generated
+# beats come out 12 ms short (median); at this share, 1 ms.
+SLOPE_SHARE = 0.07
 QUIET = 0.02  # s of gentle slope that end it
 P_FROM, P_TO = 0.24, 0.08  # s before R
 P_MIN = 0.05  # mV, below which there is no P wave to time
@@ -130,9 +132,13 @@ def _shape(
     t_wave = _extreme(t_wave)[0]
 
     p_wave = beats[:, before - round(P_FROM * fs) : before - round(P_TO * fs)]
-    slope = np.linspace(0, 1, p_wave.shape[1])
-    line = p_wave[:, :1] + (p_wave[:, -1:] - p_wave[:, :1]) * slope  # the end of an earlier T wave
-    p_peak, p_at = _extreme(p_wave - line)
+    # Up to the onset of a wide complex, from the line that the end of an earlier T wave may be.
+    place = np.arange(p_wave.shape[1])
+    last = onset - (before - round(P_FROM * fs)) - 1
+    last = np.nan_to_num(last).clip(1, p_wave.shape[1] - 1)[:, None]
+    end = np.take_along_axis(p_wave, last.astype(np.int64), axis=1)
+    line = p_wave[:, :1] + (end - p_wave[:, :1]) * (place / last)
+    p_peak, p_at = _extreme(np.where(place <= last, p_wave - line, np.nan))
     p_at = p_at + before - round(P_FROM * fs)
     interval = np.where(np.abs(p_peak) >= P_MIN, (onset - p_at) / fs, np.nan)
 
@@ -157,7 +163,7 @@ def _complex(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """First and last sample of the QRS complex; NaN if the signal is not all there. Shapes: (N,).
 
-    Outwards from R, it ends where the slope stays below a tenth of the steepest for 20 ms.
+    Outwards from R, it ends where the slope stays below 7 % of the steepest for 20 ms.
     """
     reach, quiet = round(QRS_REACH * fs), max(round(QUIET * fs), 1)
     slope = np.abs(

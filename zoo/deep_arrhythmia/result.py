@@ -94,8 +94,10 @@ class Beats(list[dict[str, Any]]):
             writer = csv.writer(file)
             names = [f"p_{c}" for c in CLASSES]
             writer.writerow(
-                ["sample", "time_s", "label", "prob", *names, "confidence", "state", "report"]
-                + [*MEASURES]
+                [
+                    *("sample", "time_s", "label", "prob", *names),
+                    *("confidence", "state", "report", *MEASURES),
+                ]
             )
             for beat in self:
                 measured = beat["measures"] or {}

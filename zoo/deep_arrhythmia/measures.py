@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter1d
 
 MEASURES = (
     "pre_rr",  # s, to the beat before
@@ -38,6 +39,8 @@ QRS_REACH = 0.12  # s around R in which the complex begins and ends
 SLOPE_SHARE = 0.07
 QUIET = 0.02  # s of gentle slope that end it
 P_FROM, P_TO = 0.24, 0.08  # s before R
+P_HALF = 0.05  # s, of a P wave's half
+P_SMOOTH = 0.032  # s of a moving average
 P_MIN = 0.05  # mV, below which there is no P wave to time
 T_FROM, T_TO = 0.1, 0.42  # s after R
 SHAPE, QRS_SHAPE = 0.25, 0.08  # s around R
@@ -131,15 +134,7 @@ def _shape(
     t_wave = np.where(t_from > offset[:, None] + 0.04 * fs, t_wave, np.nan)
     t_wave = _extreme(t_wave)[0]
 
-    p_wave = beats[:, before - round(P_FROM * fs) : before - round(P_TO * fs)]
-    # Up to the onset of a wide complex, from the line that the end of an earlier T wave may be.
-    place = np.arange(p_wave.shape[1])
-    last = onset - (before - round(P_FROM * fs)) - 1
-    last = np.nan_to_num(last).clip(1, p_wave.shape[1] - 1)[:, None]
-    end = np.take_along_axis(p_wave, last.astype(np.int64), axis=1)
-    line = p_wave[:, :1] + (end - p_wave[:, :1]) * (place / last)
-    p_peak, p_at = _extreme(np.where(place <= last, p_wave - line, np.nan))
-    p_at = p_at + before - round(P_FROM * fs)
+    p_peak, p_at = _bump(beats, onset, before, fs)
     interval = np.where(np.abs(p_peak) >= P_MIN, (onset - p_at) / fs, np.nan)
 
     return np.stack(
@@ -182,6 +177,25 @@ def _complex(
         away[~np.isfinite(steepest)] = np.nan
         ends.append(away)
     return centre - ends[0], centre + ends[1]
+
+
+def _bump(
+    beats: NDArray[np.float32], onset: NDArray[np.float64], centre: int, fs: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The P wave: the largest short deflection before the complex, and its place. Shapes: (N,).
+
+    It is measured from the line between 50 ms before and after it, which the slow end of an earlier
+    T wave follows, and not beyond the onset of the complex.
+    """
+    reach = round(P_HALF * fs)
+    beats = uniform_filter1d(beats, round(P_SMOOTH * fs), axis=1)  # muscles are as large as P waves
+    at = np.arange(centre - round(P_FROM * fs), centre - round(P_TO * fs))
+    right = np.minimum(at + reach, np.nan_to_num(onset)[:, None].astype(np.int64) - 1)
+    rows = np.arange(len(beats))[:, None]
+    left = beats[:, at - reach]
+    line = left + (beats[rows, right.clip(0)] - left) * (reach / (reach + right - at))
+    found, place = _extreme(np.where(right - at >= reach // 2, beats[:, at] - line, np.nan))
+    return found, at[place]
 
 
 def _extreme(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -18,7 +18,9 @@ REAL = "excerpts: "
 BOOST = ("--trainer.callbacks+=zoo.deep_arrhythmia.BoostingBaseline",)
 ALONE = ("--model.context", "false", "--model.evidence", "minimal")
 PLAIN = (*ALONE, "--model.image_backbone", "none", "--model.layers", "0")
-EXCERPTS = ("--data.source", "mitdb_sample")
+# An epoch of the excerpts is 4 steps, of the generated patients 10.
+STEPS = ("--model.steps", "96", "--model.confidence_steps", "24")
+EXCERPTS = ("--data.source", "mitdb_sample", *STEPS)
 
 
 def _above(metric: str, ours: str, theirs: str, margin: float, text: str) -> Check:

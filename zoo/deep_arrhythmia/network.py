@@ -26,6 +26,7 @@ from zoo.errors import ZooError
 
 ROI_S = (-0.35, 0.55)  # of the signal around a beat that its query is made of
 ROI_POINTS = 8
+GATE_GAIN = 10.0  # gates start at 0, and would open only as far as the learning rate's steps reach
 ALONE_S = 0.35  # around R that a beat sees where beats are isolated
 TICK_ROWS = 7  # of a picture, with ticks and beat numbers
 ALONE_COLUMNS = 16  # of a picture of 224: 0.71 s of 10 s
@@ -121,6 +122,7 @@ class BeatNetwork(nn.Module):
             self.image = ViTImageEncoder(image_backbone, image_pretrained, image_size, dim)
         self.roi = nn.Linear(ROI_POINTS * dim, dim)
         self.state = nn.Embedding(2, dim)
+        nn.init.zeros_(self.state.weight)  # the rich state starts as the minimal one
         self.measures = MeasureEncoder(dim)
         self.text = TextEncoder(text_encoder, text_pretrained, text_revision, dim)
         self.gates = nn.ParameterList(torch.zeros(dim) for _ in range(2))  # of measures, report
@@ -172,8 +174,8 @@ class BeatNetwork(nn.Module):
         rich = torch.zeros(len(mask), dtype=torch.bool, device=mask.device)
         if evidence is not None:
             rich = evidence.rich
-            measured = self.gates[0] * self.measures(evidence.measures)
-            told = self.gates[1] * self.text(evidence.report_ids)
+            measured = GATE_GAIN * self.gates[0] * self.measures(evidence.measures)
+            told = GATE_GAIN * self.gates[1] * self.text(evidence.report_ids)
             extra = (measured + told) * rich[:, None, None]
             queries = queries + (extra if self.context else extra[mask][:, None])
         state = self.state(rich.long())[:, None]  # (B, 1, dim)

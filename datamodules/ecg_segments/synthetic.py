@@ -156,13 +156,14 @@ def _draw(waves: NDArray[np.float64], length: int) -> NDArray[np.float64]:
     at = np.rint(centre * FS).astype(int)[:, None] + np.arange(-reach, reach + 1)
     values = height[:, None] * np.exp(-0.5 * ((at / FS - centre[:, None]) / sigma[:, None]) ** 2)
     inside = (at >= 0) & (at < length)
-    return np.bincount(at[inside], values[inside], minlength=length)
+    return np.bincount(at[inside], values[inside], minlength=length).astype(np.float64)
 
 
 def _noise(rng: np.random.Generator, length: int) -> NDArray[np.float64]:
     """Wander of the baseline, muscles, mains, and bursts of movement, millivolts."""
-    t = np.arange(length) / FS
+    t: NDArray[np.float64] = np.arange(length) / FS
     rates, phases = rng.uniform(0.05, 0.35, 3), rng.uniform(0, 2 * np.pi, 3)
+    noise: NDArray[np.float64]
     noise = rng.uniform(0.02, 0.15) * np.sin(2 * np.pi * rates * t[:, None] + phases).sum(axis=1)
     noise += rng.uniform(0.01, 0.05) * rng.standard_normal(length)
     noise += rng.uniform(0, 0.04) * np.sin(2 * np.pi * 50 * t)

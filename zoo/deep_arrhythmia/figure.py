@@ -86,7 +86,7 @@ def strip(beats: Beats, start: float) -> Figure:
         if start <= at < start + WINDOW_S:
             name = beat["label"]
             used[name] = None
-            text = {"ha": "center", "va": "bottom", "color": COLOURS[name]}
+            text: Any = {"ha": "center", "va": "bottom", "color": COLOURS[name]}
             axes.text(at, top, name, weight="bold" if name != "N" else "normal", **text)
             axes.text(at, top + 0.08 * span, f"{beat['prob']:.2f}", fontsize=7, **text)
     for note in beats.segments:

@@ -171,7 +171,8 @@ def _complex(
     ends = []
     for side in (left, right):
         # Gentle from here for `quiet` samples, at distances 0..reach from R.
-        runs = sliding_window_view(side, quiet, axis=1)[:, : reach + 1].all(axis=-1)
+        windows = sliding_window_view(side, quiet, axis=1)[:, : reach + 1]
+        runs: NDArray[np.bool_] = np.all(windows, axis=-1)
         away = runs.argmax(axis=1).astype(np.float64)
         away[~runs.any(axis=1)] = reach
         away[~np.isfinite(steepest)] = np.nan
@@ -222,4 +223,5 @@ def _likeness(
     near = near - near.mean(axis=1, keepdims=True)
     typical = typical - typical.mean(axis=1, keepdims=True)
     norm = np.sqrt((near**2).sum(axis=1) * (typical**2).sum(axis=1))
-    return (near * typical).sum(axis=1) / np.where(norm > 0, norm, np.nan)
+    likeness: NDArray[np.float32] = (near * typical).sum(axis=1) / np.where(norm > 0, norm, np.nan)
+    return likeness

@@ -19,30 +19,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from zoo.atomic import atomic_path
 from zoo.base import ZooModule
 from zoo.deep_arrhythmia import routing
 from zoo.deep_arrhythmia.encoders import NONE, STRIDE, TINY
 from zoo.deep_arrhythmia.loss import class_weights, focal_loss, heat_loss
 from zoo.deep_arrhythmia.measures import MEASURES, MeasureTool
 from zoo.deep_arrhythmia.network import BeatNetwork, ConfidenceHead, Encoded, Evidence
-from zoo.deep_arrhythmia.report import LENGTH, ReportTool, to_ids, to_text
-from zoo.deep_arrhythmia.result import Beats, SegmentNote
+from zoo.deep_arrhythmia.report import LENGTH, ReportTool, to_ids
+from zoo.deep_arrhythmia.result import Beats, beats_of, cut_record
 from zoo.ecg.beats import CLASSES
-from zoo.ecg.inputs import MIN_PEAKS, network_inputs
+from zoo.ecg.inputs import network_inputs
 from zoo.ecg.peaks import METHODS, RPeakTool
 from zoo.ecg.records import Source, read_record
-from zoo.ecg.strip import (
-    EDGE_S,
-    FS,
-    Segment,
-    Strip,
-    cuts,
-    prepare,
-    rr_context,
-    take,
-    usable_cuts,
-)
+from zoo.ecg.strip import FS, Segment, Strip, prepare
 from zoo.errors import ZooError, check_choice
 from zoo.stages import Stage
 
@@ -270,13 +259,14 @@ class DeepArrhythmia(ZooModule):
                     break
         values, label = torch.cat(measures), torch.cat(labels)
         low, middle, high = torch.nanquantile(
-            values, torch.tensor([0.25, 0.5, 0.75]), dim=0
+            values, values.new_tensor([0.25, 0.5, 0.75]), dim=0
         ).nan_to_num()
         known = label[(label >= 0) & (label < len(CLASSES))]
         counts = torch.bincount(known, minlength=len(CLASSES)).float()
-        found = middle, ((high - low) / 1.35).clamp_min(MIN_SPREAD), counts
-        found = self.trainer.strategy.broadcast(found)
-        for buffer, value in zip((self.center, self.spread, self.class_counts), found, strict=True):
+        spread = ((high - low) / 1.35).clamp_min(MIN_SPREAD)
+        of_rank_0 = self.trainer.strategy.broadcast((middle, spread, counts))
+        buffers = self.center, self.spread, self.class_counts
+        for buffer, value in zip(buffers, of_rank_0, strict=True):
             buffer.copy_(value)
         self.measure_tool.calls = self.report_tool.calls = 0
 
@@ -329,8 +319,8 @@ class DeepArrhythmia(ZooModule):
         rich, _ = self.backbone.decide(encoded, self._gather(batch, everywhere))
         head = self.confidence(features, minimal, mask)
         rows = routing.Rows(minimal, rich, batch["label"], batch["missed"], mask, head)
-        table = self.val_metrics if stage == "val" else self.test_metrics
-        table[f"{stage}_rows"].update(rows)  # type: ignore[operator]
+        table: Any = self.val_metrics if stage == "val" else self.test_metrics
+        table[f"{stage}_rows"].update(rows)
         conf = routing.confidence(head, minimal, mask, self.temperatures[0])
         routed = self._needs_evidence(conf, mask)
         logits = torch.where(routed[:, None, None], rich, minimal)
@@ -380,30 +370,15 @@ class DeepArrhythmia(ZooModule):
         """
         if self.stage.name == "evidence":
             return (found["macro_f1_minimal"] + found["macro_f1_rich"]) / 2
-        wrong_minimal, wrong_rich = (
-            routing.errors(routing.confusion(logits, rows.label, rows.missed))
-            for logits in (rows.minimal, rows.rich)
-        )
-        right = wrong_minimal == 0
-        if self.confidence_target == "no_gain":
-            right = wrong_rich >= wrong_minimal
-        return 1 - (rows.head.float().sigmoid() - right.float()).square().mean()
+        return 1 - routing.brier(rows, self.confidence_target)
 
     def _calibrate(self, rows: routing.Rows) -> None:
         """Sets temperatures, threshold and the validation curve."""
-        for state, logits in enumerate((rows.minimal, rows.rich)):
-            self.temperatures[state] = routing.fit_temperature(logits, rows.label)
-        conf = routing.confidence(rows.head, rows.minimal, rows.mask, self.temperatures[0])
-        minimal, rich = (
-            routing.confusion(logits, rows.label, rows.missed)
-            for logits in (rows.minimal, rows.rich)
-        )
+        temperatures, tau, curve = routing.calibrate(rows, self.cost)
+        self.temperatures.copy_(temperatures)
+        self.curve.copy_(curve)
         if self.tau is None:
-            self.threshold.fill_(routing.choose_tau(minimal, rich, conf, self.cost))
-        at = routing.places(len(conf))
-        by_confidence = routing.curve(minimal, rich, conf.argsort())[at]
-        at_random = routing.random_curve(minimal, rich, at / len(conf))
-        self.curve.copy_(torch.stack([by_confidence, at_random]))
+            self.threshold.fill_(tau)
 
     # -- use ---------------------------------------------------------------------------------
 
@@ -432,20 +407,8 @@ class DeepArrhythmia(ZooModule):
         read = read_record(record, lead, fs, annotated, self.size / FS, count)
         strip = prepare(read)
         reference = None if read.peaks is None else strip.from_original(read.peaks)
-        found = cuts(strip.signal.shape[1], self.size, int(EDGE_S * FS))
-        kept = set(usable_cuts(strip, found, self.size))
-        if not kept:
-            raise ZooError(f"{read.name} is flat or NaN all over: there is no ECG in it.")
         peaks = self.peak_tool(strip.signal[0], FS, reference)
-        rr = rr_context(peaks, FS)
-        notes, segments = [], []
-        for cut in found:
-            segment = take(strip, peaks, rr, cut, self.size)
-            flag = "" if cut in kept else "flat or NaN"
-            if not flag and segment.mask.sum() < MIN_PEAKS:
-                flag = f"fewer than {MIN_PEAKS} R peaks"
-            notes.append(SegmentNote(cut.low / FS, cut.high / FS, flag=flag))
-            segments.append(segment)
+        segments, notes = cut_record(strip, peaks, self.size)
         beats: list[dict[str, Any]] = []
         with self.evaluating():
             usable = [i for i, note in enumerate(notes) if not note.flag]
@@ -455,7 +418,7 @@ class DeepArrhythmia(ZooModule):
                 for row, i in enumerate(chosen):
                     state, conf = int(said["state"][row]), float(said["confidence"][row])
                     notes[i] = replace(notes[i], confidence=conf, state=state)
-                    beats += _beats_of(segments[i], row, said, strip, peaks)
+                    beats += beats_of(segments[i], row, said, strip, peaks)
         return Beats(
             beats, read.name, read.fs, notes, self.peak_tool.method, strip.signal[0], strip.fs
         )
@@ -493,12 +456,7 @@ class DeepArrhythmia(ZooModule):
     def write_prediction(self, prediction: Mapping[str, Any], path: Path) -> list[Path]:
         """Writes ``.csv`` with a row a beat, ``.atr`` for wfdb, and ``.png`` with ten seconds."""
         beats: Beats = prediction["beats"]
-        written = [beats.to_csv(path.with_name(f"{path.name}.csv"))]
-        if len(beats):
-            written.append(beats.to_wfdb(path.parent, path.name))
-        with atomic_path(path.with_name(f"{path.name}.png")) as temporary:
-            beats.figure().savefig(temporary, dpi=100, format="png")
-        return [*written, path.with_name(f"{path.name}.png")]
+        return beats.save(path)
 
     def example_inputs(self) -> dict[str, Tensor]:
         """Two segments of triangles for beats, the second with one beat fewer."""
@@ -537,33 +495,5 @@ class DeepArrhythmia(ZooModule):
 
 def _right(logits: Tensor, batch: Batch) -> Tensor:
     """Beats of each segment whose class is right. Shape: (B,)."""
-    return ((logits.argmax(dim=-1) == batch["label"]) & batch["mask"]).sum(dim=1)
-
-
-def _beats_of(
-    segment: Segment, row: int, said: Mapping[str, Any], strip: Strip, peaks: np.ndarray[Any, Any]
-) -> list[dict[str, Any]]:
-    """The beats that a segment classifies."""
-    measured = said["rows"].get(row)
-    own = np.nonzero(segment.scored)[0]
-    samples = strip.to_original(peaks[segment.index[own]])
-    found = []
-    for place, sample in zip(own.tolist(), samples.tolist(), strict=True):
-        probs = said["probs"][row, place].tolist()
-        best = int(np.argmax(probs))
-        beat = {
-            "sample": sample,
-            "label": CLASSES[best],
-            "prob": probs[best],
-            "probs": dict(zip(CLASSES, probs, strict=True)),
-            "confidence": said["confidence"][row],
-            "state": int(said["state"][row]),
-            "measures": None,
-            "report": None,
-        }
-        if measured is not None:
-            numbers, codes = measured[0][place].tolist(), measured[1][place]
-            beat["measures"] = dict(zip(MEASURES, numbers, strict=True))
-            beat["report"] = to_text(codes, place + 1)
-        found.append(beat)
-    return found
+    right: Tensor = (logits.argmax(dim=-1) == batch["label"]) & batch["mask"]
+    return right.sum(dim=1)

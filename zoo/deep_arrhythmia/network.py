@@ -69,7 +69,8 @@ class Encoded(NamedTuple):
             return Encoded(*(t[rows] for t in self))
         owner = self.mask.nonzero()[:, 0]
         kept = torch.isin(owner, rows)
-        return Encoded(*(t[kept] for t in self[:4]), self.mask[rows])
+        memory, signal, peaks, there, mask = self
+        return Encoded(memory[kept], signal[kept], peaks[kept], there[kept], mask[rows])
 
 
 class BeatNetwork(nn.Module):
@@ -205,7 +206,8 @@ class BeatNetwork(nn.Module):
         share = (place - low)[..., None].to(tokens.dtype)
         rows = torch.arange(len(tokens), device=peaks.device)[:, None, None]
         around = tokens[rows, low] * (1 - share) + tokens[rows, low + 1] * share
-        return self.roi(around.flatten(2)) + embed_time(peaks / FS, self.dim)
+        queries: Tensor = self.roi(around.flatten(2)) + embed_time(peaks / FS, self.dim)
+        return queries
 
 
 def isolate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,37 @@ from numpy.typing import NDArray
 
 from zoo.atomic import atomic_path
 from zoo.deep_arrhythmia.measures import MEASURES
+from zoo.deep_arrhythmia.report import to_text
 from zoo.ecg.beats import CLASSES, WRITTEN
+from zoo.ecg.inputs import MIN_PEAKS
 from zoo.ecg.records import write_beats
+from zoo.ecg.strip import EDGE_S, Segment, Strip, cuts, rr_context, take, usable_cuts
+from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATES = ("minimal", "rich")
 STRIP_S = 10.0  # of the figure
+
+
+@dataclass(frozen=True)
+class SegmentNote:
+    """What was decided of one segment.
+
+    Attributes:
+        start: Of the part whose beats it classifies, seconds.
+        end: Of the same.
+        confidence: Of the minimal state, 0..1.
+        state: 0 minimal, 1 rich.
+        flag: Why nothing is said about it; empty if something is.
+    """
+
+    start: float
+    end: float
+    confidence: float = 0.0
+    state: int = 0
+    flag: str = field(default="")
 
 
 class Beats(list[dict[str, Any]]):
@@ -110,6 +133,16 @@ class Beats(list[dict[str, Any]]):
                 )
         return Path(path)
 
+    def save(self, path: Path) -> list[Path]:
+        """Writes ``<path>.csv``, ``<path>.atr`` if there is a beat, and ``<path>.png``."""
+        written = [self.to_csv(path.with_name(f"{path.name}.csv"))]
+        if len(self):
+            written.append(self.to_wfdb(path.parent, path.name))
+        picture = path.with_name(f"{path.name}.png")
+        with atomic_path(picture) as temporary:
+            self.figure().savefig(temporary, dpi=100, format="png")
+        return [*written, picture]
+
     def figure(self, start: float | None = None) -> Figure:
         """Ten seconds with the beats' classes, and each segment's confidence and state.
 
@@ -131,20 +164,59 @@ class Beats(list[dict[str, Any]]):
         return float(max(odd[inside.argmax()] - 1, 0))
 
 
-@dataclass(frozen=True)
-class SegmentNote:
-    """What was decided of one segment.
+def cut_record(
+    strip: Strip, peaks: NDArray[np.int64], size: int
+) -> tuple[list[Segment], list[SegmentNote]]:
+    """All segments of a record, flagged where nothing can be said.
 
-    Attributes:
-        start: Of the part whose beats it classifies, seconds.
-        end: Of the same.
-        confidence: Of the minimal state, 0..1.
-        state: 0 minimal, 1 rich.
-        flag: Why nothing is said about it; empty if something is.
+    Args:
+        strip: Of the record.
+        peaks: Of Tool 1. Shape: (N,).
+        size: Of a segment, samples.
+
+    Raises:
+        ZooError: If there is no ECG in any of them.
     """
+    found = cuts(strip.signal.shape[1], size, int(EDGE_S * strip.fs))
+    kept = set(usable_cuts(strip, found, size))
+    if not kept:
+        raise ZooError(f"{strip.name} is flat or NaN all over: there is no ECG in it.")
+    rr = rr_context(peaks, strip.fs)
+    segments, notes = [], []
+    for cut in found:
+        segment = take(strip, peaks, rr, cut, size)
+        flag = "" if cut in kept else "flat or NaN"
+        if not flag and segment.mask.sum() < MIN_PEAKS:
+            flag = f"fewer than {MIN_PEAKS} R peaks"
+        segments.append(segment)
+        notes.append(SegmentNote(cut.low / strip.fs, cut.high / strip.fs, flag=flag))
+    return segments, notes
 
-    start: float
-    end: float
-    confidence: float = 0.0
-    state: int = 0
-    flag: str = field(default="")
+
+def beats_of(
+    segment: Segment, row: int, said: Mapping[str, Any], strip: Strip, peaks: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """The beats that a segment classifies."""
+    measured = said["rows"].get(row)
+    own = np.nonzero(segment.scored)[0]
+    samples = strip.to_original(peaks[segment.index[own]])
+    found = []
+    for place, sample in zip(own.tolist(), samples.tolist(), strict=True):
+        probs = said["probs"][row, place].tolist()
+        best = int(np.argmax(probs))
+        beat = {
+            "sample": sample,
+            "label": CLASSES[best],
+            "prob": probs[best],
+            "probs": dict(zip(CLASSES, probs, strict=True)),
+            "confidence": said["confidence"][row],
+            "state": int(said["state"][row]),
+            "measures": None,
+            "report": None,
+        }
+        if measured is not None:
+            numbers, codes = measured[0][place].tolist(), measured[1][place]
+            beat["measures"] = dict(zip(MEASURES, numbers, strict=True))
+            beat["report"] = to_text(codes, place + 1)
+        found.append(beat)
+    return found

@@ -90,7 +90,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 
-        optimizer.step(closure)
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
     return float(log_t.detach().exp().clamp(0.05, 20))
 
 
@@ -177,6 +177,41 @@ def random_curve(minimal: Tensor, rich: Tensor, share: Tensor) -> Tensor:
 def places(count: int) -> Tensor:
     """How many of ``count`` segments each of ``SHARES`` is. Shape: (11,)."""
     return torch.tensor([round(share / 100 * count) for share in SHARES])
+
+
+def calibrate(rows: Rows, cost: float) -> tuple[Tensor, float, Tensor]:
+    """What validation is for.
+
+    Args:
+        rows: Of all its segments.
+        cost: See :func:`choose_tau`.
+
+    Returns:
+        Temperatures of the two states, shape (2,); the threshold; and macro-F1 over ``SHARES``, by
+        confidence and at random, shape (2, 11).
+    """
+    temperatures = [fit_temperature(x, rows.label) for x in (rows.minimal, rows.rich)]
+    conf = confidence(rows.head, rows.minimal, rows.mask, temperatures[0])
+    minimal, rich = (confusion(x, rows.label, rows.missed) for x in (rows.minimal, rows.rich))
+    at = places(len(conf)).to(conf.device)
+    by_confidence = curve(minimal, rich, conf.argsort())[at]
+    at_random = random_curve(minimal, rich, at / len(conf))
+    tau = choose_tau(minimal, rich, conf, cost)
+    return torch.tensor(temperatures), tau, torch.stack([by_confidence, at_random])
+
+
+def brier(rows: Rows, target: str) -> Tensor:
+    """Mean squared error of the head's probabilities.
+
+    Args:
+        rows: Of all segments.
+        target: "right": the minimal state has no error. "no_gain": the rich state has no fewer.
+    """
+    of_minimal, of_rich = (
+        errors(confusion(x, rows.label, rows.missed)) for x in (rows.minimal, rows.rich)
+    )
+    true = of_minimal == 0 if target == "right" else of_rich >= of_minimal
+    return (rows.head.float().sigmoid() - true.float()).square().mean()
 
 
 def figures_of(rows: Rows, temperatures: Tensor, tau: float, full: bool) -> dict[str, Any]:

@@ -44,12 +44,12 @@ class Strip:
 
     def from_original(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions in the strip of positions in the record."""
-        moved = np.rint(samples * (self.fs / self.original_fs)).astype(np.int64)
+        moved: NDArray[np.int64] = np.rint(samples * (self.fs / self.original_fs)).astype(np.int64)
         return moved.clip(0, self.signal.shape[1] - 1)
 
     def to_original(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """The inverse, up to rounding."""
-        moved = np.rint(samples * (self.original_fs / self.fs)).astype(np.int64)
+        moved: NDArray[np.int64] = np.rint(samples * (self.original_fs / self.fs)).astype(np.int64)
         return moved.clip(0, self.original_length - 1)
 
 
@@ -62,7 +62,7 @@ def prepare(record: Record, fs: int = FS) -> Strip:
         ZooError: If nothing but NaN is there.
     """
     signal = record.signal.astype(np.float64)
-    missing = ~np.isfinite(signal).all(axis=0)
+    missing: NDArray[np.bool_] = ~np.all(np.isfinite(signal), axis=0)
     if missing.all():
         raise ZooError(f"{record.name} has no sample but NaN.")
     if missing.any():
@@ -131,7 +131,8 @@ def normalise(segment: NDArray[np.float32]) -> NDArray[np.float32]:
     """Median 0 and 98th percentile of the magnitude 1, lead by lead. Shape: (C, T)."""
     centred = segment - np.median(segment, axis=1, keepdims=True)
     scale = np.percentile(np.abs(centred), 98, axis=1, keepdims=True)
-    return (centred / np.maximum(scale, 1e-3)).astype(np.float32)
+    normal: NDArray[np.float32] = (centred / np.maximum(scale, 1e-3)).astype(np.float32)
+    return normal
 
 
 def rr_context(peaks: NDArray[np.int64], fs: int) -> NDArray[np.float32]:

@@ -91,7 +91,7 @@ def strip(beats: Beats, start: float) -> Figure:
             axes.text(at, top + 0.08 * span, f"{beat['prob']:.2f}", fontsize=7, **text)
     for note in beats.segments:
         left, right = max(note.start, start), min(note.end, start + WINDOW_S)
-        if right - left > EDGE_S / 2:
+        if right - left > 1.5 * EDGE_S:  # room for its words
             _segment_bar(axes, note, left, right, bottom - 0.15 * span, span)
     names = ", ".join(f"{name} {MEANING[name]}" for name in CLASSES if name in used)
     axes.set(

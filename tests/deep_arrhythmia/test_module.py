@@ -15,6 +15,7 @@ from zoo.cli.main import main
 from zoo.datamodules import EcgSegmentsDataModule
 from zoo.datamodules.ecg_segments.sources import SAMPLES
 from zoo.datamodules.ecg_segments.synthetic import synthetic_record
+from zoo.deep_arrhythmia import BoostingBaseline
 from zoo.ecg.records import Record
 from zoo.errors import ZooError
 
@@ -207,6 +208,17 @@ def test_calibration_is_stored_with_the_weights(tmp_path):
     seed_everything(0)
     Trainer(max_epochs=2, **SILENT).fit(fixed, small_data())
     assert fixed.threshold == 0.25
+
+
+def test_boosting_is_logged_beside_a_test():
+    pytest.importorskip("sklearn")
+    seed_everything(0)
+    options = {**SILENT, "callbacks": [BoostingBaseline()]}
+    data = small_data(patients=[10, 1, 3], segments=4)
+    (found,) = Trainer(**options).test(DeepArrhythmia(**CASE.model), data, verbose=False)
+    assert found["test_macro_f1_boosting"] > found["test_macro_f1"]  # the network is untrained
+    assert found["test_f1_N_boosting"] > 0.8
+    assert 0 <= found["test_macro_f1_boosting_alone"] <= 1
 
 
 @pytest.mark.parametrize("target", ["right", "no_gain"])

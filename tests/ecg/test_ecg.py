@@ -83,6 +83,17 @@ def test_xqrs_finds_the_beats_of_the_real_excerpts(name):
     assert by_wfdb.tp == pytest.approx(right, abs=2)
 
 
+def test_neurokit_finds_them_too():
+    pytest.importorskip("neurokit2")
+    record = read_record(SAMPLES / "119_00_10", annotated=True)
+    strip = prepare(record)
+    found = RPeakTool("neurokit")(strip.signal[0, : 60 * FS], FS)
+    reference = strip.from_original(record.peaks)
+    reference = reference[reference < 60 * FS]
+    right = (match(found, reference, FS) >= 0).sum()
+    assert right >= 0.95 * max(len(found), len(reference))
+
+
 def test_peaks_are_remembered_by_content(tmp_path):
     signal = prepare(read_record(SAMPLES / "100")).signal[0, : 20 * FS]
     tool = RPeakTool("xqrs", tmp_path)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.atomic import atomic_path
-from zoo.ecg.records import EXTRA, import_wfdb
+from zoo.ecg.records import import_wfdb
 from zoo.errors import ZooError, check_choice, missing_extra
 
 METHODS = ("xqrs", "neurokit", "annotation")
@@ -145,6 +145,6 @@ def _neurokit(signal: NDArray[np.float32], fs: int) -> NDArray[np.int64]:
     try:
         import neurokit2
     except ImportError as error:
-        raise missing_extra("neurokit2", EXTRA) from error
+        raise missing_extra("neurokit2", "peers") from error
     _, info = neurokit2.ecg_peaks(signal, sampling_rate=fs)
     return np.asarray(info["ECG_R_Peaks"], np.int64)

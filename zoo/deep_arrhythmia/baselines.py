@@ -27,7 +27,7 @@ class BoostingBaseline(Callback):
 
     ``test_macro_f1_boosting``: on the 16 numbers of Tool 2, which know the rhythm, with all
     patients of training, held out or not. ``test_macro_f1_boosting_alone``: on the samples of each
-    beat. Needs scikit-learn.
+    beat. ``test_macro_f1_boosting_both``: on both. Needs scikit-learn.
 
     Args:
         seed: Of the trees.
@@ -47,7 +47,7 @@ class BoostingBaseline(Callback):
         label = np.concatenate([part["label"].ravel() for part in train])
         known = (label >= 0) & (label < len(CLASSES))
         truth, missed = (torch.from_numpy(test[key]) for key in ("label", "missed"))
-        for key, suffix in (("measures", ""), ("samples", "_alone")):
+        for key, suffix in (("measures", ""), ("samples", "_alone"), ("both", "_both")):
             x = np.concatenate([part[key].reshape(-1, part[key].shape[-1]) for part in train])
             model = _boosting(self.seed)
             model.fit(x[known], label[known])
@@ -63,7 +63,7 @@ class BoostingBaseline(Callback):
 
 
 def features(dataset: Any) -> dict[str, NDArray[Any]]:
-    """Measures (N, n, 16), samples of each beat (N, n, S), label (N, n) and missed (N, 5)."""
+    """Measures (N, n, 16), samples (N, n, S), both, label (N, n) and missed (N, 5)."""
     samples: Iterable[dict[str, Tensor]] = (dataset[i] for i in range(len(dataset)))
     kept = ("signal", "strip", "peaks", "mask", "rr", "label", "missed")
     rows = [{key: sample[key] for key in kept} for sample in samples]
@@ -76,6 +76,7 @@ def features(dataset: Any) -> dict[str, NDArray[Any]]:
     return {
         "measures": measures,
         "samples": beats,
+        "both": np.concatenate([measures, beats], axis=-1),
         "label": batch["label"],
         "missed": batch["missed"],
     }

@@ -7,6 +7,7 @@ from .cell_snapshots import CellSnapshotsDataModule as CellSnapshotsDataModule
 from .cifar import CifarDataModule as CifarDataModule
 from .cover import CoverInstancesDataModule as CoverInstancesDataModule
 from .digits import DigitsDataModule as DigitsDataModule
+from .ecg_segments import EcgSegmentsDataModule as EcgSegmentsDataModule
 from .edit_pairs import EditPairsDataModule as EditPairsDataModule
 from .focal_stack import FocalStackDataModule as FocalStackDataModule
 from .guided_depth import GuidedDepthDataModule as GuidedDepthDataModule

@@ -386,4 +386,4 @@ def test_order_of_a_directory_listing_changes_nothing(method, monkeypatch):
     monkeypatch.setattr(os, "listdir", lambda *a: listdir(*a)[::-1])
     monkeypatch.setattr(Path, "iterdir", lambda self: iter(list(iterdir(self))[::-1]))
     for a, b in zip(expected, first(method.data()), strict=True):
-        assert all(np.array_equal(a[key], b[key]) for key in a)
+        assert all(np.array_equal(a[key], b[key], equal_nan=True) for key in a)

@@ -2,6 +2,7 @@
 from .base import ZooModule as ZooModule
 from .bayes_auction import BayesAuction as BayesAuction
 from .catalog import list_methods as list_methods
+from .deep_arrhythmia import DeepArrhythmia as DeepArrhythmia
 from .degbins import DegBins as DegBins
 from .degrade_query import DegradeQuery as DegradeQuery
 from .delta_adapter import DeltaAdapter as DeltaAdapter

@@ -1,0 +1,1 @@
+"""Electrocardiograms: records in and out, R peaks, beat classes, strips, segments and pictures."""

@@ -151,3 +151,17 @@ def test_heat_is_where_the_peaks_are():
     peaks, there = torch.tensor([[70, 0]]), torch.tensor([[True, False]])
     assert heat_loss(logits, peaks, there, 32) < 1e-6
     assert heat_loss(logits, peaks, torch.tensor([[True, True]]), 32) > 4
+
+
+def test_without_layers_beats_are_seen_on_their_own():
+    """The plain network per beat of the claim: it sees what is around a peak, and no more."""
+    torch.manual_seed(0)
+    network = BeatNetwork(1, 16, 0, image_backbone="none", context=False).eval()
+    signal, image = torch.randn(1, 1, 2500), torch.zeros(1, 3, 8, 8)
+    peaks, mask = torch.tensor([[600, 1900]]), torch.ones(1, 2, dtype=torch.bool)
+    logits, _ = network.decide(network.encode(signal, image, peaks, mask))
+    other = signal.clone()
+    other[..., 1500:] = 0
+    again, _ = network.decide(network.encode(other, image, peaks, mask))
+    assert torch.equal(logits[0, 0], again[0, 0])
+    assert not torch.equal(logits[0, 1], again[0, 1])

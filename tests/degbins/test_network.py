@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from zoo.degbins.backbone import channels_last
+from zoo.degbins.backbone import PATCH, channels_last
 from zoo.degbins.bins import (
     StageBins,
     adaptive_centers,
@@ -19,8 +19,8 @@ from zoo.degbins.head import FiLM, to_cells
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
 from zoo.degbins.moments import local_moments
 from zoo.degbins.network import MIN_STD, WINDOW, DegBinsNet
-from zoo.degbins.tiling import tile_starts, tiled
 from zoo.errors import ZooError
+from zoo.layers.tiling import tile_starts, tiled
 
 SMALL = {"channels": 6, "width": 8, "blocks": 2, "bins": 5}
 VARIANTS = {
@@ -340,7 +340,7 @@ def test_unknown_options(options, pattern):
 @pytest.mark.parametrize("size", [100, 128, 129, 150, 200, 301, 1000])
 def test_tiles_cover_the_axis_and_overlap(size):
     tile, overlap = 96, 16
-    starts = tile_starts(size, tile, overlap)
+    starts = tile_starts(size, tile, overlap, PATCH)
     assert starts[0] == 0
     assert starts[-1] + tile >= size
     assert starts == sorted(set(starts))
@@ -356,7 +356,7 @@ def test_tiles_of_a_pointwise_function_are_invisible(height, width):
         return [d_up * guide.mean(dim=1, keepdim=True), guide.square()]
 
     whole = fn(d_up, guide)
-    for part, expected in zip(tiled(fn, d_up, guide, 96, 16), whole, strict=True):
+    for part, expected in zip(tiled(fn, [d_up, guide], 96, 16, PATCH, 0.25), whole, strict=True):
         torch.testing.assert_close(part, expected)
 
 
@@ -369,7 +369,7 @@ def test_tiles_of_the_network_equal_the_whole_image():
         return [*out.residuals, out.std]
 
     with torch.inference_mode():
-        whole, parts = fn(d_up, guide), tiled(fn, d_up, guide, 336, 160)
+        whole, parts = fn(d_up, guide), tiled(fn, [d_up, guide], 336, 160, PATCH, 0.25)
     assert whole[-2].std() > 0.01
     for part, expected in zip(parts, whole, strict=True):
         torch.testing.assert_close(part, expected, atol=1e-3, rtol=0)
@@ -378,7 +378,7 @@ def test_tiles_of_the_network_equal_the_whole_image():
 @pytest.mark.parametrize(("tile", "overlap"), [(30, 4), (32, 16), (32, 0), (64, 6)])
 def test_tiles_that_do_not_fit(tile, overlap):
     with pytest.raises(ZooError, match=f"tile is {tile} and overlap {overlap}"):
-        tiled(lambda d_up, guide: [d_up], *inputs(1, 70, 70), tile, overlap)
+        tiled(lambda d_up, guide: [d_up], inputs(1, 70, 70), tile, overlap, PATCH)
 
 
 def test_logits_of_the_first_stage_start_uniform():

@@ -130,7 +130,9 @@ class BeatNetwork(nn.Module):
         layer = nn.TransformerDecoderLayer(
             dim, 4, 2 * dim, dropout=0.1, activation="gelu", batch_first=True, norm_first=True
         )
-        self.integrator = nn.TransformerDecoder(layer, layers, nn.LayerNorm(dim))
+        self.norm = nn.LayerNorm(dim)
+        # None without layers: a plain network on the signal around each beat.
+        self.integrator = nn.TransformerDecoder(layer, layers) if layers else None
         self.classify = nn.Linear(dim, classes)
         self.heat = nn.Linear(dim, 1)
 
@@ -184,7 +186,10 @@ class BeatNetwork(nn.Module):
         # A segment without beats attends to its first place, so that the softmax is defined.
         ignored = ~there
         ignored[:, 0] &= there.any(dim=1)
-        features = self.integrator(queries + state, encoded.memory, tgt_key_padding_mask=ignored)
+        features = queries + state
+        if self.integrator is not None:
+            features = self.integrator(features, encoded.memory, tgt_key_padding_mask=ignored)
+        features = self.norm(features)
         if not self.context:
             spread = features.new_zeros(*mask.shape, self.dim)
             spread[mask] = features[:, 0]

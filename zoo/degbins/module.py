@@ -16,21 +16,23 @@ from torchmetrics import MetricCollection
 
 from zoo.atomic import atomic_path
 from zoo.base import ZooModule
+from zoo.degbins.backbone import PATCH
 from zoo.degbins.classical import depth_range, fill_unknown, guided_filter
 from zoo.degbins.head import DegBinsOutput
 from zoo.degbins.loss import bin_cross_entropy, degradation_loss, reconstruction_loss
 from zoo.degbins.metrics import RMSE, depth_metrics
 from zoo.degbins.network import DegBinsNet
-from zoo.degbins.tiling import tiled
 from zoo.depth_files import Source, check_sizes, read_depth, read_image
 from zoo.errors import ZooError
 from zoo.layers.resample import bicubic
+from zoo.layers.tiling import tiled
 from zoo.metrics import ImageRankCorrelation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+OVERLAP = 64  # pixels that tiles of a large image share
 MAX_WIDENING = 3.0  # of a training crop's range of depth
 
 
@@ -181,7 +183,10 @@ class DegBins(ZooModule):
                 std, widening = d_up.new_zeros(d_up.shape), d_up.new_ones(d_up.shape)
             return [*(d_up + residual for residual in out.residuals), std, widening]
 
-        *stages, std, widening = tiled(run, d_up, guide, tile=self.tile)
+        # The outer quarter of the overlap is where a tile sees least of what surrounds it.
+        *stages, std, widening = tiled(
+            run, [d_up, guide], self.tile, OVERLAP, block=PATCH, unused=0.25
+        )
         stages = [low + extent * stage for stage in stages]
         return {
             "depth": stages[-1],

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.hdr_bracket.bracket import known
-from zoo.hdr_bracket.tiling import tiled
+from zoo.layers.tiling import tiled
 
 PATCH = 4
 # Deviation of the difference between a true frame and the re-exposed input, on the training crops:
@@ -158,12 +158,11 @@ class LatentCodec(Codec):
         # A tile of the picture belongs to a tile of latents: both grids fall on whole cells.
         spread = z.repeat_interleave(self.factor, dim=-2).repeat_interleave(self.factor, dim=-1)
 
-        def part(tile: Tensor, _: Tensor) -> Tensor:
+        def part(tile: Tensor) -> list[Tensor]:
             cells = tile[..., :: self.factor, :: self.factor]
-            decoded: Tensor = self.vae.decode(cells, num_frames=len(cells)).sample
-            return decoded
+            return [self.vae.decode(cells, num_frames=len(cells)).sample.float()]
 
-        return tiled(part, spread, spread, VAE_TILE, VAE_OVERLAP)
+        return tiled(part, [spread], VAE_TILE, VAE_OVERLAP)[0]
 
 
 class ConvEmbedder(nn.Module):

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from zoo.hdr_bracket import edm
 from zoo.hdr_bracket.codecs import Codec
-from zoo.hdr_bracket.tiling import tiled
+from zoo.layers.tiling import tiled
 
 CLIPPED_WEIGHT = 6.0  # in the loss, of cells where the input is clipped; on validation 6 beat 2
 
@@ -115,17 +115,20 @@ class BracketGenerator(nn.Module):
         """
         c = edm.scalings(sigma)
 
-        def network(latents: Tensor, seen: Tensor) -> Tensor:
+        def network(latents: Tensor, seen: Tensor) -> list[Tensor]:
             told = condition.part(seen)
             out = self.predict(c.into * latents, c.noise, told)
             if guidance != 1.0:
                 free = told.drop(torch.zeros(len(z), device=z.device))
                 free_out = self.predict(c.into * latents, c.noise, free)
                 out = free_out + guidance * (out - free_out)
-            return out
+            return [out.float()]
 
-        f = tiled(network, z, condition.latents, self.tile, self.tile // 4)
-        return c.skip * z + c.out * f.float()
+        # Spatial attention costs the square of the cells, so above a tile's side the network sees
+        # tiles. Each step blends their estimates, so that all follow one trajectory and no seam
+        # shows (MultiDiffusion, https://arxiv.org/abs/2302.08113).
+        (f,) = tiled(network, [z, condition.latents], self.tile, self.tile // 4)
+        return c.skip * z + c.out * f
 
     def loss(
         self, frames: Tensor, image: Tensor, reference: Tensor, lost: Tensor, drop: float

@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, DistributedSampler
 
-from zoo.ecg.beats import CLASSES
+from zoo.ecg.beats import CLASSES, patient_of
 from zoo.ecg.inputs import MIN_PEAKS, network_inputs
 from zoo.ecg.peaks import RPeakTool
-from zoo.ecg.records import SUFFIXES, read_record
+from zoo.ecg.records import SUFFIXES, Record, read_record, select
 from zoo.ecg.strip import EDGE_S, FS, MAX_BEATS, Cut, cuts, take, usable_cuts
+from zoo.ecg.vitaldb import read_vitaldb
 from zoo.errors import ZooError, check_choice
 
 from ..base import ZooDataModule
+from .databases import DATABASES, database_patients, database_split
 from .sources import (
     UNKNOWN,
     Recording,
@@ -28,7 +30,8 @@ from .sources import (
     synthetic,
 )
 
-SOURCES = ("synthetic", "mitdb_sample", "mitdb", "wfdb")
+EMBEDDED = ("synthetic", "mitdb_sample")
+SOURCES = (*EMBEDDED, "mitdb", *DATABASES, "wfdb")
 
 Sample = dict[str, Any]
 
@@ -180,14 +183,19 @@ class EcgSegmentsDataModule(ZooDataModule):
     In ``predict`` a sample is the path of a record.
 
     Args:
-        root: Folder with RECORD.hea, .dat and .atr, for the sources "mitdb" and "wfdb".
+        root: Folder with RECORD.hea, .dat and .atr, or with the CSV files of "vitaldb" (see
+            :mod:`zoo.ecg.vitaldb`), for the sources that are not part of the package.
         source: "synthetic": generated patients. "mitdb_sample": real excerpts that come with the
-            package. "mitdb": MIT-BIH, split by patients after de Chazal. "wfdb": any folder, with
-            ``splits`` (for instance svdb or incartdb).
+            package. "mitdb": MIT-BIH, split by patients after de Chazal. "svdb" (each record counts
+            as a patient), "incartdb" (patients by the comments of the headers) and "vitaldb" (by
+            clinical_data.csv if it is there, else each case): of the patients 60 % train, 20 %
+            validate and 20 % test, drawn by a hash of their names, see
+            :func:`drawn_split`. "wfdb": any folder, with ``splits``.
         splits: Names of records for "train", "val" and "test".
         rpeaks: Tool 1: "annotation" for the reference positions (the field's protocol), or "xqrs"
             or "neurokit", which detect.
-        lead: Names of the records' leads; ``None`` for MLII where there is one, else the first.
+        lead: Names of the records' leads; ``None`` for MLII where there is one, else the first;
+            of "incartdb" II, and V1 as the second.
         seconds: Of a segment.
         image_size: Height and width in pixels.
         patients: Generated patients of training, validation and test.
@@ -226,10 +234,10 @@ class EcgSegmentsDataModule(ZooDataModule):
     ) -> None:
         super().__init__(root=root, batch_size=batch_size, eval_batch_size=eval_batch_size, **base)
         check_choice("source", source, SOURCES)
-        if (source in ("mitdb", "wfdb")) != (root is not None):
+        if (source in EMBEDDED) != (root is None):
             raise ZooError(
-                f"source={source!r} and root={root!r} do not go together: 'mitdb' and 'wfdb' read "
-                "a folder, the others come with the package."
+                f"source={source!r} and root={root!r} do not go together: {' and '.join(EMBEDDED)} "
+                "come with the package, the others read a folder."
             )
         if (source == "wfdb") != (splits is not None):
             raise ZooError("splits goes with source='wfdb', and that needs it.")
@@ -261,12 +269,13 @@ class EcgSegmentsDataModule(ZooDataModule):
     def describe(self) -> dict[str, Any]:
         """Source and Tool 1, beside what the base class tells: they belong to any result."""
         name = {"mitdb": "MIT-BIH, inter-patient", "mitdb_sample": "MIT-BIH excerpts"}
+        name |= {key: f"{database.title}, by patients" for key, database in DATABASES.items()}
         shown = f"{name.get(self.source, self.source)}, R peaks: {self.tool.method}"
         if self.source == "mitdb" and self.same_person:
             shown += ", 201 and 202 on both sides"
         return {
             **super().describe(),
-            "embedded": self.source in ("synthetic", "mitdb_sample"),
+            "embedded": self.source in EMBEDDED,
             "dataset": shown,
             "source": self.source,
             "rpeaks": self.tool.method,
@@ -315,10 +324,25 @@ class EcgSegmentsDataModule(ZooDataModule):
             return sample(split, self.tool, FS, self.seconds)
         assert self.root is not None
         if not self.root.is_dir():
-            raise ZooError(f"{self.root} is no folder: expected RECORD.hea, .dat and .atr in it.")
-        names = self.splits[split]
-        given = (self.lead, self.leads)
-        return folder(self.root, split, names, given, self.tool, FS, self.seconds)
+            raise ZooError(f"{self.root} is no folder: expected the records of {self.source}.")
+        if self.source in DATABASES:
+            known = database_patients(self.source, self.root)
+            patients = {name: known[name] for name in database_split(self.source, known, split)}
+        else:
+            patients = {name: patient_of(name) for name in self.splits[split]}
+        return folder(self._read, split, patients, self.tool, FS)
+
+    def _read(self, name: str) -> Record:
+        assert self.root is not None
+        lead = self.lead
+        if lead is None and self.source in DATABASES:
+            usual = DATABASES[self.source].leads
+            lead = list(usual[: self.leads]) if usual else None
+        if self.source == "vitaldb":
+            return select(read_vitaldb(self.root, name), lead, self.seconds, self.leads)
+        return read_record(
+            self.root / name, lead, annotated=True, min_seconds=self.seconds, count=self.leads
+        )
 
     def _inputs(self) -> RecordFiles:
         paths = [str(path) for path in self.input_files(SUFFIXES)]

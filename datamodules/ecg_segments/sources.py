@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.ecg.beats import CLASSES, DS1, DS2, VALIDATION, check_splits, patient_of
+from zoo.ecg.beats import CLASSES, DS1, DS2, VALIDATION, check_splits
 from zoo.ecg.peaks import RPeakTool, match
 from zoo.ecg.records import LAYOUT, Record, read_record
 from zoo.ecg.strip import Strip, prepare, rr_context
@@ -160,32 +160,32 @@ def check_given(splits: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...
 
 
 def folder(
-    root: Path,
+    read: Callable[[str], Record],
     split: str,
-    records: Sequence[str],
-    leads: tuple[str | list[str] | None, int],
+    patients: Mapping[str, str],
     tool: RPeakTool,
     fs: int,
-    seconds: float,
 ) -> list[Recording]:
-    """Records of a WFDB folder; every fifth patient of training is held out.
+    """Records of a folder; every fifth patient of training is held out.
+
+    Args:
+        read: Gives the record of a name.
+        split: Of these records.
+        patients: The patient of each record.
+        tool: Finds the peaks.
+        fs: Of the strips.
 
     Raises:
         ZooError: If a file is missing or wrong, or training has too few patients.
     """
-    patients = sorted({patient_of(name) for name in records})
-    if split == "train" and len(patients) < 2:
+    people = sorted(set(patients.values()))
+    if split == "train" and len(people) < 2:
         raise ZooError(
             "Training needs two patients at least: the confidence head learns from one that the "
-            f"rest has not seen; found {', '.join(patients)}."
+            f"rest has not seen; found {', '.join(people)}."
         )
-    held = set(patients[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or patients[-1:])
+    held = set(people[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or people[-1:])
     return [
-        recording(
-            read_record(root / name, leads[0], annotated=True, min_seconds=seconds, count=leads[1]),
-            tool,
-            fs,
-            split == "train" and patient_of(name) in held,
-        )
-        for name in records
+        recording(read(name), tool, fs, split == "train" and patient in held)
+        for name, patient in patients.items()
     ]

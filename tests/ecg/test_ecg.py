@@ -220,6 +220,18 @@ def test_bad_records_are_one_sentence(tmp_path, write, pattern):
         read_record(write(tmp_path), annotated=True, min_seconds=10)
 
 
+def test_a_record_without_its_signal(tmp_path):
+    (write_record(tmp_path, "a").with_suffix(".dat")).unlink()
+    with pytest.raises(ZooError, match=r"a\.dat is missing: expected RECORD\.hea and RECORD\.dat"):
+        read_record(tmp_path / "a")
+
+
+@pytest.mark.parametrize("splits", [{"val": ["107"]}, {"train": ["217"]}, {"test": ["104"]}])
+def test_paced_records_are_in_no_split(splits):
+    with pytest.raises(ZooError, match="is paced"):
+        check_splits(splits)
+
+
 def test_unreadable_files(tmp_path):
     (tmp_path / "b.hea").write_text("rubbish")
     (tmp_path / "b.dat").write_bytes(b"123")

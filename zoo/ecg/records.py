@@ -91,6 +91,16 @@ def read_record(
             record = _from_wfdb(
                 path.with_suffix("") if path.suffix in (".hea", ".dat") else path, annotated
             )
+    return select(record, lead, min_seconds, count)
+
+
+def select(
+    record: Record,
+    lead: str | Sequence[str] | None = None,
+    min_seconds: float = 0.0,
+    count: int = 1,
+) -> Record:
+    """The record with the leads that are asked for; arguments and errors as of `read_record`."""
     if record.fs < MIN_FS:
         raise ZooError(
             f"{record.name} has {record.fs:g} samples a second: at least 100 are needed."

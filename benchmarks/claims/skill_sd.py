@@ -31,6 +31,8 @@ BOARDS = "zoo/skill_sd/sokoban.yaml"
 def _gap(figures: Figures, arm: str, other: str) -> tuple[float, str]:
     a, b = (figures.by_seed(x, "test") for x in (arm, other))
     both = sorted(a.keys() & b.keys())
+    if not both:
+        raise ValueError(f"no seed has both {arm} and {other}")
     gaps = [a[seed] - b[seed] for seed in both]
     mean = sum(gaps) / len(gaps)
     return mean, f"{mean:+.3f}, ahead in {sum(gap > 0 for gap in gaps)} of {len(both)} seeds"

@@ -61,6 +61,16 @@ def test_embedded_tasks_are_admitted():
         admit(item)
 
 
+def test_compiled_files_are_no_part_of_a_task(tmp_path):
+    """Installing the package compiles the tasks' programs."""
+    folder = copy_task(tmp_path)
+    before = read_task(folder)
+    for part in ("tests", "solution", "environment"):
+        (folder / part / "__pycache__").mkdir(exist_ok=True)
+        (folder / part / "__pycache__/x.cpython-311.pyc").write_bytes(b"\0")
+    assert read_task(folder) == before
+
+
 @pytest.mark.slow
 def test_all_embedded_tasks_are_admitted_and_wrong_programs_fail():
     from zoo.agents.envs.workspace import decode

@@ -133,7 +133,8 @@ def _tree(folder: Path, name: str) -> dict[str, bytes]:
             status = path.lstat()
             relative = path.relative_to(folder / name).as_posix()
             if stat.S_ISDIR(status.st_mode):
-                stack.append(path)
+                if path.name != "__pycache__":  # which installing a package leaves behind
+                    stack.append(path)
             elif not stat.S_ISREG(status.st_mode):
                 raise ZooError(f"{path} is a link or no regular file: a task folder holds files.")
             else:

@@ -6,43 +6,41 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torchmetrics import MetricCollection
 
 from zoo.agents.distributed import rank, step_generator, sum_over_ranks, world_size
-from zoo.agents.envs.base import Obs, Task
+from zoo.agents.envs.base import Task
 from zoo.agents.llm import ClientArgs
 from zoo.agents.losses import aggregate, grpo_advantage, kl_k3
 from zoo.agents.metrics import MeanPerTask, SuccessRate, TokensPerTask
-from zoo.agents.module import Experience, PolicyModule, Updates
+from zoo.agents.module import Experience, Updates
 from zoo.agents.policy import PolicyArgs
-from zoo.agents.rollout import Collected, Episode, RolloutCollector, Sequences
+from zoo.agents.rollout import Collected, Episode, Sequences
 from zoo.agents.skills.library import SkillLibrary
 from zoo.agents.worlds import World, WorldArgs
-from zoo.atomic import write_json
 from zoo.errors import ZooError, check_choice
 from zoo.reproducible import global_seed
+from zoo.skill_sd.agent import gathered, read_task, read_tasks
 from zoo.skill_sd.bandit import SkillBandit
+from zoo.skill_sd.evaluation import EvaluatedAgent
 from zoo.skill_sd.loss import FORMS, LIMIT, distillation
 from zoo.skill_sd.practice import Rehearsal, Row, conversation, join, pad
 from zoo.skill_sd.report import Progress, gradient_variance
-from zoo.skill_sd.summary import MARK, SkillSummarizer, Summary, check_plain
-from zoo.skill_sd.teacher import DECAY, Teacher, judge
+from zoo.skill_sd.summary import MARK, SkillSummarizer, Summary
+from zoo.skill_sd.teacher import DECAY, Teacher
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 MODES = ("skill_sd", "grpo", "opd", "grpo_skill_prompt", "naive_k3")
 DISTILLED = ("skill_sd", "opd", "naive_k3")  # modes with a teacher
 TEACHERS = ("sync", "ema", "frozen")
 SKILLS_BY = ("family", "task")
 PRACTICE = 128  # rehearsal batches of conversations that obey random workflows, made once
-VAL_ROLLOUTS = 2  # sampled of each validation task
 
 
 @dataclass
@@ -58,7 +56,7 @@ class Distilled(Experience):
     taught: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
 
-class SkillSD(PolicyModule):
+class SkillSD(EvaluatedAgent):
     """Skill-conditioned self-distillation (arXiv 2604.10674).
 
     The student acts under the plain prompt. Attempts that succeed are summarised as skills; a
@@ -217,31 +215,6 @@ class SkillSD(PolicyModule):
             return replace(args, tiny=replace(args.tiny, vocabulary=words))
         return args
 
-    # -- prompts -----------------------------------------------------------------------------
-
-    def plain(self, observation: str) -> str:
-        """What the student reads first: never a skill.
-
-        Raises:
-            ZooError: If the observation holds one.
-        """
-        check_plain(observation, self.brief)
-        if self.brief or not self.world.args.instructions:
-            return observation
-        return f"{self.world.args.instructions}\n\n{observation}"
-
-    def skilled(self, observation: str, skill: Summary, key: str) -> str:
-        """What the teacher reads first: the skill, and then what the student reads."""
-        block = skill.brief() if self.brief else skill.quoted(key)
-        return f"{block}\n{self.plain(observation)}"
-
-    def key(self, task: Task) -> str:
-        """Under which the bank has a task's skills."""
-        name = task.family if self.skills_by == "family" else task.task_id
-        if not name:
-            raise ZooError(f"A task without {self.skills_by} can't have skills: {task.to_dict()}.")
-        return name
-
     def _opening(self, episode: Episode, skilled: bool) -> str:
         """Of a demonstration; the skill of one that has it tells the episode's own actions."""
         if not skilled:
@@ -303,46 +276,6 @@ class SkillSD(PolicyModule):
                 self.policy.max_context,
             )
         return self._practice
-
-    # -- rollouts ----------------------------------------------------------------------------
-
-    def play(
-        self,
-        tasks: Sequence[Task],
-        group: int = 1,
-        skills: Mapping[str, Summary] | None = None,
-        temperature: float | None = None,
-        generator: torch.Generator | None = None,
-        keys: Tensor | None = None,
-    ) -> Collected:
-        """Plays tasks, each ``group`` times.
-
-        Args:
-            tasks: They.
-            group: Rollouts of each.
-            skills: By key of the task, for those who may read them; ``None`` for the student.
-            temperature: ``None`` for that of training.
-            generator: Of the draws.
-            keys: Instead of a generator, see :meth:`RolloutCollector.collect`.
-        """
-
-        def render(task: Task, obs: Obs) -> str:
-            skill = None if skills is None else skills.get(self.key(task))
-            return (
-                self.plain(obs.text)
-                if skill is None
-                else self.skilled(obs.text, skill, task.family)
-            )
-
-        collector = RolloutCollector(
-            self.policy,
-            self.world.vector(len(tasks) * group),
-            self.max_turns,
-            self.max_new_tokens,
-            self.updates.temperature if temperature is None else temperature,
-            render,
-        )
-        return collector.collect(tasks, group, generator, keys)
 
     def on_train_start(self) -> None:
         """Refuses an environment that answers the same actions differently, before any step."""
@@ -437,49 +370,6 @@ class SkillSD(PolicyModule):
         for _, found in shares:
             for key, fields, turns, evidence in found:
                 self.bandit.add(key, Summary(**fields), turns, evidence)
-
-    def judged(
-        self, collected: Collected, skills: Mapping[str, Summary], weights: Any = None
-    ) -> tuple[Tensor, Tensor]:
-        """The teacher's log-probabilities of what was done, where the task has a skill.
-
-        Args:
-            collected: The student's rollouts.
-            skills: By key of the task.
-            weights: In place of the teacher's.
-
-        Returns:
-            Log-probabilities, 0 elsewhere, and of which tokens. Shape of both: (B, T).
-        """
-        sequences = collected.sequences
-        owners = sequences.owner.tolist()
-        episodes = [collected.episodes[i] for i in owners]
-        with_skill = [i for i, e in enumerate(episodes) if self.key(e.task) in skills]
-        values = torch.zeros_like(sequences.logprobs)
-        taught = torch.zeros_like(sequences.actions)
-        if not with_skill:
-            return values, taught
-        plain, skilled = [], []
-        for i in with_skill:
-            key, first = self.key(episodes[i].task), episodes[i].observations[0]
-            plain.append(self.policy.encode_prompt(self.plain(first)))
-            text = self.skilled(first, skills[key], episodes[i].task.family)
-            skilled.append(self.policy.encode_prompt(text))
-        rows = torch.tensor(with_skill, device=sequences.ids.device)
-        part = Sequences(
-            *(getattr(sequences, n)[rows] for n in ("ids", "mask", "actions", "logprobs", "owner"))
-        )
-        with self.teacher.acting(self.policy, weights):
-            found = judge(
-                self.policy,
-                part,
-                plain,
-                skilled,
-                self.updates.temperature,
-                self.updates.micro_batch,
-            )
-        values[rows], taught[rows] = found, part.actions
-        return values, taught
 
     # -- updates -----------------------------------------------------------------------------
 
@@ -597,201 +487,3 @@ class SkillSD(PolicyModule):
             for number, arm in enumerate(arms):
                 library.add(arm.summary.skill(f"{key} {number}"), [arm.evidence])
         return len(self.bandit)
-
-    # -- validation and test -----------------------------------------------------------------
-
-    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Sampled and greedy attempts under the plain prompt; returns them."""
-        return self._evaluate(batch, VAL_ROLLOUTS, self.val_metrics, "val_")
-
-    def test_step(self, batch: Mapping[str, Any], batch_idx: int) -> dict[str, Any]:
-        """The same with more attempts; then with skills, for student and teacher."""
-        metrics = self.test_metrics
-        found = self._evaluate(batch, self.test_rollouts, metrics, "test_")
-        tasks, keys = read_tasks(batch), self._keys(batch, 1)
-        sequences = found["sampled"].sequences
-        metrics["test_tokens"].update(self._tokens(found["sampled"]))
-        skills = self._best(tasks)
-        known = [i for i, task in enumerate(tasks) if self.key(task) in skills]
-        wins: dict[str, Tensor] = {"skill": torch.zeros(0), "teacher": torch.zeros(0)}
-        kl = torch.zeros(0)
-        if known:
-            chosen, rows = [tasks[i] for i in known], keys[torch.tensor(known)]
-            wins["skill"] = succeeded(self.play(chosen, 1, skills, keys=rows))
-            if self.teacher:
-                with self.teacher.acting(self.policy):
-                    wins["teacher"] = succeeded(self.play(chosen, 1, skills, keys=rows))
-                values, taught = self.judged(found["sampled"], skills)
-                gap = (sequences.logprobs - values).masked_fill(~taught, 0).sum(dim=1)
-                kl = (gap / taught.sum(dim=1).clamp_min(1))[taught.any(dim=1)]
-        for name, success in wins.items():
-            metrics[f"test_{name}"].update(success.to(self.device))
-        metrics["test_kl"].update(kl)
-        return found
-
-    def _evaluate(
-        self, batch: Mapping[str, Any], count: int, metrics: Any, prefix: str
-    ) -> dict[str, Any]:
-        tasks = read_tasks(batch)
-        sampled = self.play(tasks, count, keys=self._keys(batch, count))
-        greedy = self.play(tasks, 1, temperature=0.0)
-        metrics[f"{prefix}success"].update(succeeded(sampled).to(self.device))
-        metrics[f"{prefix}greedy"].update(succeeded(greedy).to(self.device))
-        return {"sampled": sampled, "greedy": greedy}
-
-    def _keys(self, batch: Mapping[str, Any], count: int) -> Tensor:
-        index = torch.as_tensor(batch["index"], device=self.device)
-        return (index[:, None] * count + torch.arange(count, device=self.device)).flatten()
-
-    def _best(self, tasks: Sequence[Task]) -> dict[str, Summary]:
-        found = {self.key(task): self.bandit.best(self.key(task)) for task in tasks}
-        return {key: skill for key, skill in found.items() if skill is not None}
-
-    @staticmethod
-    def _tokens(collected: Collected) -> Tensor:
-        sequences = collected.sequences
-        sizes = sequences.mask.sum(dim=1).float()
-        blank = sizes.new_zeros(len(collected.episodes))
-        return blank.index_add(0, sequences.owner, sizes)
-
-    def on_validation_epoch_end(self) -> None:
-        """Logs, and keeps the sampled success for the curve."""
-        super().on_validation_epoch_end()
-        if self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
-            rate = float(self.val_metrics["val_success"].compute())
-            self.progress.validations.append([self.progress.env_steps, rate])
-
-    def on_test_epoch_end(self) -> None:
-        """Logs what was measured; with skills only where the bank has any."""
-        values: dict[str, Tensor | float] = {}
-        for name, metric in self.test_metrics.items():
-            value = metric.compute()
-            needs = {"test_skill": bool(len(self.bandit)), "test_teacher": bool(self.teacher)}
-            needs["test_kl"] = bool(len(self.bandit)) and bool(self.teacher)
-            if needs.get(name, True):
-                values[name] = value
-        values |= {f"test_{name}": value for name, value in self.progress.report().items()}
-        self.log_dict(values)
-
-    # -- use ---------------------------------------------------------------------------------
-
-    def conversation_tokens(self, history: str | Sequence[str]) -> list[int]:
-        """Tokens of observations and actions in turn, from the first observation to the last.
-
-        Raises:
-            ZooError: If there is none, it ends with an action, or the first one holds a skill.
-        """
-        turns = [history] if isinstance(history, str) else list(history)
-        if len(turns) % 2 == 0 or not all(text.strip() for text in turns):
-            raise ZooError(
-                "A history is an observation, or observations and actions in turn that end with "
-                f"an observation, none of them empty: it has {len(turns)} texts."
-            )
-        ids: list[int] = []
-        for number, text in enumerate(turns):
-            if number % 2:
-                ids += self.policy.encode_reply(text)
-            else:
-                shown = self.plain(text) if number == 0 else check_plain(text, self.brief)
-                ids += self.policy.encode_prompt(shown, first=number == 0)
-        return ids
-
-    def act(self, observation: str | Sequence[str], admissible: Sequence[str] | None = None) -> str:
-        """The next action, without any skill.
-
-        Args:
-            observation: The first one of a task; or observations and actions in turn so far.
-            admissible: To choose from; ``None`` writes the likeliest.
-        """
-        (found,) = self.predict(observation, admissible)
-        return str(found["action"])
-
-    def predict(
-        self,
-        observation: str | Sequence[str],
-        admissible: Sequence[str] | None = None,
-    ) -> list[dict[str, Any]]:
-        """The likeliest next action, as a list of one dict: ``action``, and ``logprob`` in nats.
-
-        Args:
-            observation: See :meth:`act`.
-            admissible: See :meth:`act`.
-
-        Raises:
-            ZooError: For a history that is none, or a word that the tiny policy does not know.
-        """
-        with self.evaluating():
-            return [self._next(observation, admissible)]
-
-    def _next(
-        self, history: str | Sequence[str], admissible: Sequence[str] | None
-    ) -> dict[str, Any]:
-        prompt = self.conversation_tokens(history)
-        if admissible is not None:
-            replies = [self.policy.encode_reply(action) for action in admissible]
-            scores = self.policy.score(prompt, replies)
-            best = int(scores.argmax())
-            logprob = float(scores[best]) * len(replies[best])
-            return {"action": admissible[best], "logprob": logprob}
-        rollout = self.policy.generate([prompt], self.max_new_tokens, 0.0)
-        (text,) = self.policy.decode(rollout.rows())
-        return {"action": text, "logprob": float(rollout.logprobs.sum())}
-
-    def predict_step(self, batch: Mapping[str, Any], batch_idx: int) -> list[dict[str, Any]]:
-        """The next action of each history of a file, by name."""
-        return [
-            {"name": name, "history": json.loads(text), **self._next(json.loads(text), None)}
-            for name, text in zip(batch["name"], batch["history"], strict=True)
-        ]
-
-    def write_prediction(self, prediction: Mapping[str, Any], path: Path) -> list[Path]:
-        """Writes ``<name>.json``: the history, the action and its log-probability."""
-        path = path.with_name(f"{path.name}.json")
-        write_json(path, dict(prediction))
-        return [path]
-
-    def figures(self, batch: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Figure]:
-        """Success over the training, the bank, and a trajectory beside the skill of its task."""
-        from zoo.skill_sd.figure import bank_figure, success_curve, trajectory_figure
-
-        if self.trainer.state.fn == "fit" and not self.progress.rounds:
-            return {}  # demonstrations are still being imitated
-        episodes = outputs["greedy"].episodes
-        shown = next((e for e in episodes if self.key(e.task) in self.bandit), episodes[0])
-        skill = self.bandit.best(self.key(shown.task))
-        found = {"trajectory": trajectory_figure(shown, skill)}
-        if self.progress.rounds:
-            found["success"] = success_curve(self.progress)
-        if self.bandit.visited:
-            found["bank"] = bank_figure(self.bandit)
-        return found
-
-
-def read_task(row: Mapping[str, Any]) -> Task:
-    """A task from plain values.
-
-    Raises:
-        ZooError: If it has no id.
-    """
-    if not row.get("task_id"):
-        raise ZooError(f"A task has no task_id: {dict(row)}.")
-    return Task(**row)
-
-
-def read_tasks(batch: Mapping[str, Any]) -> list[Task]:
-    """The tasks of a batch, which come as JSON texts."""
-    return [read_task(json.loads(text)) for text in batch["task"]]
-
-
-def succeeded(collected: Collected) -> Tensor:
-    """Of each episode 1 or 0. Shape: (N,), float32."""
-    return torch.tensor([float(e.success) for e in collected.episodes])
-
-
-def gathered(value: Any) -> list[Any]:
-    """What each process has, in the order of their numbers; every process must call it."""
-    if world_size() == 1:
-        return [value]
-    shares: list[Any] = [None] * world_size()
-    dist.all_gather_object(shares, value)
-    return shares

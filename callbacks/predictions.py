@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import torch.distributed as dist
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
 
 from zoo.atomic import write_json
+from zoo.distributed import gathered
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class PredictionWriter(BasePredictionWriter):
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gathers what each rank wrote into ``predictions.json``."""
-        shares = [self.written]
-        if dist.is_available() and dist.is_initialized():
-            shares = [{} for _ in range(trainer.world_size)]
-            dist.all_gather_object(shares, self.written)
+        shares = gathered(self.written)
         if trainer.is_global_zero:
             files = {name: paths for share in shares for name, paths in sorted(share.items())}
             record = {

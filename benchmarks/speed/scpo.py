@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import torch
 
 from zoo import SCPO
-from zoo.agents.distributed import step_generator
 from zoo.agents.losses import skill_sums
 from zoo.agents.policy import PolicyArgs, TinyConfig
 from zoo.datamodules import VerifiableReasoningDataModule
+from zoo.distributed import step_generator
 from zoo.scpo import SkillHistory, estimate_baselines
 
 PROMPTS, GROUP, SKILLS, ROUNDS = 512, 4, 64, 200

@@ -16,8 +16,8 @@ import yaml
 
 from benchmarks.speed.timing import in_turns
 from zoo import SkillSD
-from zoo.agents.distributed import step_generator
 from zoo.agents.envs.workflow import procedure, workflow_tasks
+from zoo.distributed import step_generator
 from zoo.skill_sd.summary import Summary
 
 CONFIG = Path(__file__).parents[2] / "zoo/skill_sd.yaml"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from zoo.agents.distributed import step_generator, sum_over_ranks
+from zoo.distributed import step_generator, sum_over_ranks
 
 ROOT = Path(__file__).parents[2]
 

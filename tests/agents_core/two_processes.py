@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 
 from tests.agents_core.test_rollout import make_policy
-from zoo.agents.distributed import sum_over_ranks
 from zoo.agents.losses import aggregate, clipped_surrogate, kl_k3, skill_sums
 from zoo.agents.policy import pad_rows
+from zoo.distributed import sum_over_ranks
 from zoo.scpo import SkillHistory, estimate_baselines
 
 

@@ -10,10 +10,10 @@ from lightning import seed_everything
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from zoo import SkillSD
-from zoo.agents.distributed import step_generator
 from zoo.agents.envs.workflow import WorkflowEnv, procedure, workflow_tasks
 from zoo.agents.llm import ScriptedClient
 from zoo.agents.tokenizer import word_tokenizer
+from zoo.distributed import step_generator
 from zoo.skill_sd.summary import Summary
 
 FULL = Path(__file__).parents[2] / "zoo/skill_sd/full.yaml"

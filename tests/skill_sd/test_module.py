@@ -8,11 +8,11 @@ from lightning import Trainer, seed_everything
 
 from tests.skill_sd.case import CASE, HISTORY, OBSERVATION
 from zoo import SkillSD
-from zoo.agents.distributed import step_generator
 from zoo.agents.envs.workflow import procedure, workflow_tasks
 from zoo.agents.losses import aggregate
 from zoo.agents.skills import SkillLibrary
 from zoo.datamodules import AgentTaskDataModule
+from zoo.distributed import step_generator
 from zoo.errors import ZooError
 from zoo.skill_sd import distillation
 from zoo.skill_sd.module import read_tasks

@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.agents.distributed import step_generator, sum_over_ranks, world_size
 from zoo.agents.losses import aggregate, aggregate_count, clipped_surrogate, kl_k3
 from zoo.agents.policy import CausalPolicy, PolicyArgs, pad_rows
 from zoo.agents.rollout import Sequences
 from zoo.base import ZooModule
+from zoo.distributed import step_generator, sum_over_ranks, world_size
 from zoo.errors import ZooError
 from zoo.stages import Stage
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torchmetrics import MaxMetric, MeanMetric, Metric, MetricCollection
 
@@ -28,6 +27,7 @@ from zoo.bayes_auction.payoff import (
 from zoo.bayes_auction.polytope import CONCEPTS, FUNCTIONS, PolytopeReport, measure
 from zoo.bayes_auction.regret import external_regret, semicoarse_regret, swap_regret
 from zoo.bayes_auction.result import EquilibriumReport
+from zoo.distributed import gathered
 from zoo.errors import ZooError, check_choice
 
 if TYPE_CHECKING:
@@ -207,11 +207,7 @@ class BayesAuction(ZooModule):
 
     def on_test_epoch_end(self) -> None:
         """Writes ``polytopes.csv`` into the run folder, then logs."""
-        rows = self._rows
-        if dist.is_available() and dist.is_initialized():
-            gathered: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(gathered, rows)
-            rows = [row for part in gathered for row in part]
+        rows = [row for part in gathered(self._rows) for row in part]
         if rows and self.trainer.is_global_zero and self.trainer.loggers:
             folder = Path(self.trainer.loggers[0].log_dir or self.trainer.default_root_dir)
             unique = {(row["game"], row["concept"]): row for row in rows}

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from zoo.distributed import gathered
 from zoo.errors import ZooError
 from zoo.optim.keys import KEYS, KeySum
 
@@ -77,8 +78,7 @@ class KeyReducer:
         for index, captured in enumerate(sums):
             gram = captured.get("gram")
             mine.append(first.setdefault(gram.serial, index) if gram else -1 - index)
-        ranks: list[list[int]] = [[] for _ in range(dist.get_world_size())]
-        dist.all_gather_object(ranks, mine)
+        ranks = gathered(mine)
         if len({len(rank) for rank in ranks}) > 1:
             raise ZooError("The ranks capture the keys of different layers.")
         shared: dict[tuple[str, tuple[int, ...]], list[int]] = {}

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
-from zoo.agents.distributed import sum_over_ranks, world_size
 from zoo.agents.llm import ClientArgs
 from zoo.agents.losses import check_rewards, grpo_advantage, skill_sums
 from zoo.agents.metrics import PassAtK, SuccessRate
@@ -20,6 +18,7 @@ from zoo.agents.policy import PolicyArgs
 from zoo.agents.rollout import Rollout, Sequences
 from zoo.agents.verifiers import VERIFIERS, verify
 from zoo.atomic import write_json
+from zoo.distributed import gathered, sum_over_ranks
 from zoo.errors import ZooError, check_choice
 from zoo.scpo.baseline import BASELINES, PSEUDO_COUNT, estimate_baselines
 from zoo.scpo.history import SkillHistory
@@ -351,11 +350,7 @@ class SCPO(PolicyModule):
         ``scpo`` has the history that training left, of which the last steps are a little older than
         the policy; ``scpo_alone`` has none. The same on all processes.
         """
-        parts = list(self._tested)
-        if world_size() > 1:
-            shares: list[Any] = [None] * world_size()
-            dist.all_gather_object(shares, parts)
-            parts = [part for share in shares for part in share]
+        parts = [part for share in gathered(list(self._tested)) for part in share]
         if not parts or self.test_rollouts < VALUE_ROLLOUTS + max(2, self.group_size):
             return {}
         if self.group_size < 2:

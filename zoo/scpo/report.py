@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.agents.distributed import sum_over_ranks
 from zoo.agents.losses import Prior, aggregate
 from zoo.agents.policy import CausalPolicy
 from zoo.agents.rollout import Sequences
+from zoo.distributed import sum_over_ranks
 from zoo.reproducible import generator
 from zoo.scpo.baseline import BASELINES, PSEUDO_COUNT, estimate_baselines
 

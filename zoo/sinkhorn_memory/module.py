@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from zoo.atomic import atomic_path
 from zoo.base import ZooModule
+from zoo.distributed import gathered
 from zoo.errors import ZooError, check_choice
 from zoo.layers.sinkhorn import sinkhorn_divergence
 from zoo.measures import Measure, check_dims, pad_samples, read_measure
@@ -310,10 +311,7 @@ class SinkhornMemory(ZooModule):
         fitting = self.trainer.state.fn == TrainerFn.FITTING
         if self.learn or not fitting or self.trainer.sanity_checking:
             return
-        read = [self._incoming]
-        if dist.is_available() and dist.is_initialized():
-            read = [{} for _ in range(self.trainer.world_size)]
-            dist.all_gather_object(read, self._incoming)
+        read = gathered(self._incoming)
         self._incoming = {}
         measures = {index: one for share in read for index, one in share.items()}
         if not measures:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from zoo.agents.distributed import world_size
 from zoo.agents.envs.base import Obs, Task
 from zoo.agents.module import PolicyModule
 from zoo.agents.rollout import Collected, RolloutCollector
@@ -200,12 +198,3 @@ def read_tasks(batch: Mapping[str, Any]) -> list[Task]:
 def succeeded(collected: Collected) -> Tensor:
     """Of each episode 1 or 0. Shape: (N,), float32."""
     return torch.tensor([float(e.success) for e in collected.episodes])
-
-
-def gathered(value: Any) -> list[Any]:
-    """What each process has, in the order of their numbers; every process must call it."""
-    if world_size() == 1:
-        return [value]
-    shares: list[Any] = [None] * world_size()
-    dist.all_gather_object(shares, value)
-    return shares

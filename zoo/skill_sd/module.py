@@ -6,13 +6,12 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from zoo.agents.distributed import rank, step_generator, sum_over_ranks, world_size
 from zoo.agents.envs.base import Task
 from zoo.agents.llm import ClientArgs
 from zoo.agents.losses import aggregate, grpo_advantage, kl_k3
@@ -22,9 +21,10 @@ from zoo.agents.policy import PolicyArgs
 from zoo.agents.rollout import Collected, Episode, Sequences
 from zoo.agents.skills.library import SkillLibrary
 from zoo.agents.worlds import World, WorldArgs
+from zoo.distributed import gathered, rank, step_generator, sum_over_ranks, world_size
 from zoo.errors import ZooError, check_choice
 from zoo.reproducible import global_seed
-from zoo.skill_sd.agent import gathered, read_task, read_tasks
+from zoo.skill_sd.agent import read_task, read_tasks
 from zoo.skill_sd.bandit import SkillBandit
 from zoo.skill_sd.evaluation import EvaluatedAgent
 from zoo.skill_sd.loss import FORMS, LIMIT, distillation
@@ -32,9 +32,6 @@ from zoo.skill_sd.practice import Rehearsal, Row, conversation, join, pad
 from zoo.skill_sd.report import Progress, gradient_variance
 from zoo.skill_sd.summary import MARK, SkillSummarizer, Summary
 from zoo.skill_sd.teacher import DECAY, Teacher
-
-if TYPE_CHECKING:
-    pass
 
 MODES = ("skill_sd", "grpo", "opd", "grpo_skill_prompt", "naive_k3")
 DISTILLED = ("skill_sd", "opd", "naive_k3")  # modes with a teacher

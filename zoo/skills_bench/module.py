@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
-from zoo.agents.distributed import world_size
 from zoo.agents.skill_tasks import (
     FEATURES,
     SkillTask,
@@ -32,6 +30,7 @@ from zoo.agents.skills import Skill, load_skill
 from zoo.agents.trajectory import Trajectory, write_trajectories
 from zoo.atomic import write_text
 from zoo.base import ZooModule
+from zoo.distributed import gathered
 from zoo.errors import check_choice
 from zoo.skills_bench.agent import DEFAULT_AGENTS, AgentArgs
 from zoo.skills_bench.metrics import PairedEvaluation
@@ -194,10 +193,7 @@ class SkillsBenchRunner(ZooModule):
 
     def _gathered(self) -> tuple[list[Trajectory], dict[str, SkillTask]]:
         """Trajectories and tasks of all processes, each once, in the order of the tasks' names."""
-        parts: list[Any] = [(self._made, self._items)]
-        if world_size() > 1:
-            parts = [None] * world_size()
-            dist.all_gather_object(parts, (self._made, self._items))
+        parts = gathered((self._made, self._items))
         rows = {
             (t.task_id, t.meta["agent"], t.meta["seed"], t.meta["condition"]): t
             for made, _ in parts

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.agents.distributed import sum_over_ranks, world_size
+from zoo.distributed import sum_over_ranks, world_size
 from zoo.errors import check_choice
 
 AGGREGATIONS = ("token", "sequence", "group")

@@ -1,12 +1,16 @@
-"""Sums and draws over the processes of a run, of which there may be one."""
+"""Sums, draws and what each has, over the processes of a run, of which there may be one."""
 
 from __future__ import annotations
+
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from zoo.reproducible import generator, global_seed
+
+T = TypeVar("T")
 
 
 def world_size() -> int:
@@ -25,6 +29,15 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     if world_size() > 1:
         dist.all_reduce(total)
     return total
+
+
+def gathered(value: T) -> list[T]:
+    """What each process has, in the order of their numbers; every process must call it."""
+    if world_size() == 1:
+        return [value]
+    shares: list[T | None] = [None] * world_size()
+    dist.all_gather_object(shares, value)
+    return cast("list[T]", shares)
 
 
 def step_generator(step: int) -> torch.Generator:

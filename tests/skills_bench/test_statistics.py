@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.agents.metrics import bootstrap_means
+from zoo.agents.metrics import Interval, bootstrap_means
 from zoo.errors import ZooError
 from zoo.skills_bench.network import binomial_loss, cross_validate
 from zoo.skills_bench.statistics import (
@@ -14,10 +14,26 @@ from zoo.skills_bench.statistics import (
     rates,
     regressions,
     sign_flip,
-    simulate,
-    unpaired_interval,
     variance_components,
 )
+
+
+def simulate(p0, p1, trials, seed, agents=1):
+    """Outcomes of agents with known rates. Shapes: (T,) each, to (T, A, S)."""
+    rng = np.random.default_rng(seed)
+    shape = len(p0), agents, trials
+    return {
+        "before": (rng.random(shape) < p0[:, None, None]).astype(float),
+        "after": (rng.random(shape) < p1[:, None, None]).astype(float),
+    }
+
+
+def unpaired_interval(before, after, domain, seed=0):
+    """The interval that one would get from two sets of tasks, in points."""
+    p0, p1 = rates(before), rates(after)
+    means = bootstrap_means(p1, domain, seed=seed) - bootstrap_means(p0, domain, seed=seed + 1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Interval(*(100 * float(x) for x in (p1.mean() - p0.mean(), low, high)))
 
 
 def test_lift_by_hand():

@@ -76,10 +76,7 @@ class Container:
         if self._call("image", "inspect", image).returncode == 0:
             return image
         with tempfile.TemporaryDirectory() as folder:
-            for path, data in {**files, "Dockerfile": text.encode()}.items():
-                target = Path(folder, *parts_of(path))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
+            _lay_out(folder, {**files, "Dockerfile": text.encode()})
             self._engine("build", "-t", image, folder, timeout=BUILD_S)
         return image
 
@@ -166,10 +163,7 @@ class Container:
         """Copies the tests to ``/tests``, and runs ``test.sh``, or pytest where there is none."""
         tests = decode(self.task.payload["tests"])
         with tempfile.TemporaryDirectory() as folder:
-            for path, data in tests.items():
-                target = Path(folder, *parts_of(path))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
+            _lay_out(folder, tests)
             self._engine("cp", f"{folder}/.", f"{self.name}:/tests")
         seconds = float(self.task.payload.get("timeouts", {}).get("verifier", 600))
         if "test.sh" not in tests:
@@ -180,3 +174,11 @@ class Container:
         if reward.returncode == 0:
             return Verdict(reward.stdout.decode(errors="replace").strip() in ("1", "1.0"))
         return Verdict(result.ok)
+
+
+def _lay_out(folder: str, files: Mapping[str, bytes]) -> None:
+    """Writes files below a folder; a :class:`ZooError` for a path that leads out."""
+    for path, data in files.items():
+        target = Path(folder, *parts_of(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from zoo.agents.trajectory import Trajectory
 from zoo.skills_bench.conditions import CONDITIONS
 from zoo.skills_bench.runner import excluded
-from zoo.skills_bench.statistics import paired_lift, regressions
+from zoo.skills_bench.statistics import compare, rates
 
 
 class PairedEvaluation(Metric):
@@ -51,10 +51,12 @@ class PairedEvaluation(Metric):
         self.rows.append(torch.tensor(rows, dtype=torch.long, device=self.device))
 
     def compute(self) -> dict[str, Tensor]:
-        """By condition: ``pass_``, ``lift_`` with ``_low`` and ``_high``, ``gain_``, ``p_``,
+        """Figures by name.
+
+        By condition ``pass_``, ``lift_`` with ``_low`` and ``_high``, ``gain_``, ``p_``,
         ``worst_agent_`` (the least lift of an agent), ``regressions_`` and
         ``significant_regressions_``; and ``excluded``, the trials left out.
-        """  # noqa: D205
+        """
         rows = torch.cat(list(self.rows)) if isinstance(self.rows, list) else self.rows
         array = np.unique(rows.cpu().numpy(), axis=0)  # sorted, and each once
         tasks, place = np.unique(array[:, 0], return_inverse=True)
@@ -69,24 +71,20 @@ class PairedEvaluation(Metric):
             return {name: torch.tensor(value) for name, value in found.items()}
         before = outcomes[:, self.conditions.index("none")]
         names = [str(task) for task in tasks]
+        found["pass_none"] = float(np.nanmean(rates(before)))
         for i, condition in enumerate(self.conditions):
-            lift = paired_lift(before, outcomes[:, i], domain)
-            found[f"pass_{condition}"] = lift.after
             if condition == "none":
                 continue
-            by_agent = [
-                paired_lift(before[:, a : a + 1], outcomes[:, i, a : a + 1], domain).value
-                for a in range(len(self.agents))
-                if not np.isnan(before[:, a]).all()
-            ]
-            fell = regressions(before, outcomes[:, i], names)
+            compared = compare(before, outcomes[:, i], domain, names)
+            lift, fell = compared.lift, compared.fell
             found |= {
+                f"pass_{condition}": lift.after,
                 f"lift_{condition}": lift.value,
                 f"lift_{condition}_low": lift.low,
                 f"lift_{condition}_high": lift.high,
                 f"gain_{condition}": lift.gain,
                 f"p_{condition}": lift.p,
-                f"worst_agent_{condition}": min(by_agent),
+                f"worst_agent_{condition}": min(compared.by_agent.values()),
                 f"regressions_{condition}": float(len(fell.fallen)),
                 f"significant_regressions_{condition}": float(len(fell.significant)),
             }

@@ -26,7 +26,7 @@ from zoo.agents.skill_tasks import (
     read_tasks,
 )
 from zoo.agents.skill_tasks.outcomes import count_outcomes, lift_rows
-from zoo.agents.skills import Skill, load_skill
+from zoo.agents.skills import load_skill
 from zoo.agents.trajectory import Trajectory, write_trajectories
 from zoo.atomic import write_text
 from zoo.base import ZooModule
@@ -140,21 +140,18 @@ class SkillsBenchRunner(ZooModule):
         self.val_metrics["val_log_loss"].update(loss, weight=trials.sum())
         return logits
 
-    def forecast(
-        self, item: SkillTask, agent_rate: float = AGENT_RATE, skills: Sequence[Skill] | None = None
-    ) -> dict[str, float]:
+    def forecast(self, item: SkillTask, agent_rate: float = AGENT_RATE) -> dict[str, float]:
         """Pass rates that are to be expected, before any agent runs.
 
         Args:
-            item: A task.
+            item: A task; with others in place of its own, ``item.with_skills(...)``.
             agent_rate: Share of other tasks that the agent does without skills.
-            skills: In place of the task's own.
 
         Returns:
             ``without``, ``curated`` and ``lift`` in points.
         """
         with self.evaluating():
-            x = torch.from_numpy(features(item, agent_rate, skills))[None].to(self.device)
+            x = torch.from_numpy(features(item, agent_rate))[None].to(self.device)
             rates = {name: float(v.sigmoid()) for name, v in self(x).items()}
         return {**rates, "lift": 100 * (rates["curated"] - rates["without"])}
 

@@ -17,9 +17,8 @@ from zoo.skills_bench.runner import excluded
 from zoo.skills_bench.statistics import (
     Lift,
     Regressions,
+    compare,
     domain_lifts,
-    paired_lift,
-    regressions,
     variance_components,
 )
 
@@ -70,8 +69,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         rows = [
-            {"task": task, "domain": domain}
-            | {c: self.rate(task, c).value for c in self.outcomes if self.rate(task, c).low >= 0}
+            {"task": task, "domain": domain} | {c: self.rate(task, c).value for c in self.outcomes}
             for task, domain in zip(self.tasks, self.domains, strict=True)
         ]
         return {
@@ -211,23 +209,17 @@ def make_report(
     for t in trajectories:
         status[t.meta["status"]] = status.get(t.meta["status"], 0) + 1
     others = [c for c in outcomes if c != "none"] if not np.isnan(before).all() else []
+    compared = {c: compare(before, outcomes[c], strata, tasks) for c in others}
     return Report(
         tasks,
         domains,
         agents,
         before.shape[2],
         outcomes,
-        {c: paired_lift(before, outcomes[c], strata) for c in others},
-        {
-            c: {
-                agent: paired_lift(before[:, i : i + 1], outcomes[c][:, i : i + 1], strata).value
-                for i, agent in enumerate(agents)
-                if not np.isnan(before[:, i]).all()
-            }
-            for c in others
-        },
+        {c: found.lift for c, found in compared.items()},
+        {c: {agents[i]: v for i, v in found.by_agent.items()} for c, found in compared.items()},
         {c: domain_lifts(before, outcomes[c], domains) for c in others},
-        {c: regressions(before, outcomes[c], tasks) for c in others},
+        {c: found.fell for c, found in compared.items()},
         variance_components(before),
         len(excluded(trajectories)),
         dict(sorted(status.items())),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,33 +118,21 @@ class Bench:
             for condition in args.conditions
         ]
 
-    def run(
-        self, items: Sequence[SkillTask], report: Callable[[Trajectory], None] | None = None
-    ) -> list[Trajectory]:
-        """The trajectories of tasks, in the order of :meth:`trials`.
-
-        Args:
-            items: Tasks.
-            report: Called with each trajectory, in order.
-        """
+    def run(self, items: Sequence[SkillTask]) -> list[Trajectory]:
+        """The trajectories of tasks, in the order of :meth:`trials`."""
         trials = self.trials(items)
         pool = self.pool or list(items)
         if "placebo" in self.args.conditions:
             for item in items:
                 placebo(item, pool)
         self._connect()
-        found = []
         with ThreadPoolExecutor(self.args.concurrency) as threads:
             # What takes time happens in processes of the sandbox, or at the server.
             try:
-                for trajectory in threads.map(lambda t: self._kept(t, pool), trials):
-                    found.append(trajectory)
-                    if report is not None:
-                        report(trajectory)
+                return list(threads.map(lambda t: self._kept(t, pool), trials))
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
-        return found
 
     def one(self, item: SkillTask, condition: str, agent: AgentArgs, seed: int) -> Trajectory:
         """A single trajectory."""

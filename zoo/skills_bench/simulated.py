@@ -12,6 +12,7 @@ import hashlib
 import json
 import random
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -64,11 +65,7 @@ class SimulatedProgrammer(SimulatedAgentClient):
             path = f"skills/{name}/SKILL.md"
             if not any(path in text for text in texts):
                 return call("read", path=path)
-        if not any('"write"' in text for text in texts):
-            return call("write", path="solve.py", text=self._program(request, problem, instruction))
-        if not any('"run"' in text for text in texts):
-            return call("run", command="python solve.py")
-        return call("done")
+        return next_call(texts, lambda: self._program(request, problem, instruction))
 
     def _fitting(self, system: str, instruction: str) -> list[str]:
         """Names of the listed skills whose description is about the task."""
@@ -92,9 +89,27 @@ class SimulatedProgrammer(SimulatedAgentClient):
         """What it knows of the task: nothing that the instruction does not say."""
         instruction = str(request.messages[-1]["content"])
         task = instruction.partition("\n\n")[2]
-        about = [w for w in words(task) if len(w) >= LONG and w.isascii() and w.isalpha()]
-        known = list(dict.fromkeys(about))
+        known = list(dict.fromkeys(telling_words(task)))
         return OWN_SKILL.format(about=" ".join(known[:8]))
+
+
+def telling_words(text: str) -> list[str]:
+    """Its words of five letters or more, a to z."""
+    return [w for w in words(text) if len(w) >= LONG and w.isascii() and w.isalpha()]
+
+
+def next_call(said: Sequence[str], program: Callable[[], str]) -> str:
+    """What a programmer does after reading: writes a program, runs it, and ends.
+
+    Args:
+        said: By the agent so far.
+        program: Is asked for it when it is to be written.
+    """
+    if not any('"write"' in text for text in said):
+        return call("write", path="solve.py", text=program())
+    if not any('"run"' in text for text in said):
+        return call("run", command="python solve.py")
+    return call("done")
 
 
 def call(name: str, **arguments: str) -> str:

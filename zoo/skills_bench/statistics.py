@@ -6,14 +6,15 @@ statistics of arXiv 2602.12670). Lifts are in points, hundredths of a pass rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from scipy.stats import false_discovery_control, fisher_exact
 
-from zoo.agents.metrics import Interval, bootstrap_means, mcnemar
+from zoo.agents.metrics import NormalizedGain, PairedLift
 from zoo.errors import ZooError
 
 Array: TypeAlias = "np.ndarray"
@@ -85,23 +86,14 @@ def paired_lift(before: Array, after: Array, domain: Array, seed: int = 0) -> Li
     there = ~np.isnan(p0)
     if not there.any():
         raise ZooError("There is no task with trials under both conditions.")
-    p0, p1, domain = p0[there], p1[there], domain[there]
-    means = bootstrap_means(p1 - p0, domain, RESAMPLES, seed)
-    low, high = np.quantile(means, [0.025, 0.975])
-    b, a = float(p0.mean()), float(p1.mean())
-    gain = (a - b) / (1 - b) if b < 1 else 0.0
-    p = mcnemar(p0 > 0.5, p1 > 0.5)
-    return Lift(100 * (a - b), 100 * float(low), 100 * float(high), b, a, p, gain)
-
-
-def unpaired_interval(before: Array, after: Array, domain: Array, seed: int = 0) -> Interval:
-    """The interval that one would get from two sets of tasks, in points: what pairing saves."""
-    p0, p1 = rates(before), rates(after)
-    means = bootstrap_means(p1, domain, RESAMPLES, seed) - bootstrap_means(
-        p0, domain, RESAMPLES, seed + 1
-    )
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(100 * float(p1.mean() - p0.mean()), 100 * float(low), 100 * float(high))
+    b, a = (torch.from_numpy(rate[there]) for rate in (p0, p1))
+    paired, gain = PairedLift(RESAMPLES, seed=seed), NormalizedGain()
+    paired.update(b, a, torch.from_numpy(domain[there]))
+    gain.update(b, a)
+    found = {name: float(value) for name, value in paired.compute().items()}
+    value, low, high = (100 * found[name] for name in ("lift", "lift_low", "lift_high"))
+    rates_of = float(b.mean()), float(a.mean())
+    return Lift(value, low, high, *rates_of, found["p"], float(gain.compute()))
 
 
 def sign_flip(differences: Array, seed: int = 0) -> float:
@@ -178,6 +170,39 @@ def regressions(before: Array, after: Array, tasks: Sequence[str]) -> Regression
     return Regressions(tuple(fallen), tuple(found))
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A condition against the one without skills.
+
+    Attributes:
+        lift: Over all agents.
+        by_agent: Lift in points by number of the agent; of those that have trials.
+        fell: Tasks that got worse.
+    """
+
+    lift: Lift
+    by_agent: dict[int, float]
+    fell: Regressions
+
+
+def compare(before: Array, after: Array, domain: Array, tasks: Sequence[str]) -> Comparison:
+    """Compares two conditions.
+
+    Args:
+        before: See :func:`paired_lift`.
+        after: Likewise.
+        domain: Likewise.
+        tasks: Names.
+    """
+    by_agent = {
+        a: paired_lift(before[:, a : a + 1], after[:, a : a + 1], domain).value
+        for a in range(before.shape[1])
+        if not np.isnan(before[:, a]).all()
+    }
+    lift = paired_lift(before, after, domain)
+    return Comparison(lift, by_agent, regressions(before, after, tasks))
+
+
 def variance_components(outcomes: Array) -> dict[str, float]:
     """How much of the variance of outcomes is due to tasks, agents, their pairs, and seeds.
 
@@ -209,17 +234,3 @@ def variance_components(outcomes: Array) -> dict[str, float]:
     clipped = {name: max(0.0, float(value)) for name, value in parts.items()}
     total = sum(clipped.values()) or 1.0
     return {name: value / total for name, value in clipped.items()}
-
-
-def simulate(p0: Array, p1: Array, trials: int, seed: int, agents: int = 1) -> Mapping[str, Array]:
-    """Outcomes of agents with known rates, to try the statistics on. Shapes: (T,) each.
-
-    Returns:
-        ``before`` and ``after``. Shape: (T, A, S) each.
-    """
-    rng = np.random.default_rng(seed)
-    shape = len(p0), agents, trials
-    return {
-        "before": (rng.random(shape) < p0[:, None, None]).astype(float),
-        "after": (rng.random(shape) < p1[:, None, None]).astype(float),
-    }

@@ -12,10 +12,10 @@ from functools import cache
 import torch
 
 from zoo.agents.llm.base import CountingClient, Reply, Request, Usage, calls_in
-from zoo.agents.policy import CausalPolicy, PolicyArgs, TinyConfig
+from zoo.agents.policy import CausalPolicy, PolicyArgs, TinyConfig, pad_rows
 from zoo.agents.retrieval import words
 from zoo.agents.skill_tasks import embedded_tasks
-from zoo.skills_bench.simulated import LONG, call
+from zoo.skills_bench.simulated import next_call, telling_words
 
 PIECE = re.compile(r"\n *|[A-Za-z_]+|\d+| +|.")
 STEPS, LR, SEED = 180, 4e-3, 0
@@ -33,7 +33,7 @@ class TinyProgrammer(CountingClient):
         super().__init__()
         programs = [PIECE.findall(program) for _, program in lessons]
         self.pieces = sorted({piece for program in programs for piece in program})
-        self.known = sorted({w for text, _ in lessons for w in _telling(text)})
+        self.known = sorted({w for text, _ in lessons for w in telling_words(text)})
         table = {piece: f"t{i}" for i, piece in enumerate(self.pieces)}
         vocabulary = [*self.known, *table.values()]
         tiny = TinyConfig(vocabulary, HIDDEN, LAYERS, heads=4, ffn=3 * HIDDEN, context=CONTEXT)
@@ -48,20 +48,16 @@ class TinyProgrammer(CountingClient):
         )
 
     def _prompt(self, instruction: str) -> list[int]:
-        there = set(_telling(instruction))
+        there = set(telling_words(instruction))
         text = " ".join(w for w in self.known if w in there) or self.known[0]
         return self.policy.encode_prompt(text)
 
     def _learn(self, rows: list[tuple[list[int], list[int]]]) -> None:
         """Supervised, all lessons at each step."""
-        length = max(len(p) + len(r) for p, r in rows)
-        ids = torch.full((len(rows), length), self.policy.pad_id)
-        mask = torch.zeros_like(ids)
-        actions = torch.zeros_like(ids, dtype=torch.bool)
-        for i, (prompt, reply) in enumerate(rows):
-            ids[i, : len(prompt) + len(reply)] = torch.tensor([*prompt, *reply])
-            mask[i, : len(prompt) + len(reply)] = 1
-            actions[i, len(prompt) : len(prompt) + len(reply)] = True
+        device = self.policy.device
+        ids, mask = pad_rows([[*p, *r] for p, r in rows], self.policy.pad_id, device)
+        flags = [[0] * len(p) + [1] * len(r) for p, r in rows]
+        actions = pad_rows(flags, 0, device)[0].bool()
         optimizer = torch.optim.AdamW(self.policy.parameters(), lr=LR)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=STEPS)
         self.policy.train()
@@ -76,21 +72,20 @@ class TinyProgrammer(CountingClient):
 
     def _answer(self, request: Request) -> list[Reply]:
         done = [str(m.get("content")) for m in request.messages if m["role"] == "assistant"]
-        written = 0
-        if not request.tools:
-            text = ""  # it can't write skills
-        elif not any('"write"' in text for text in done):
-            instruction = next(str(m["content"]) for m in request.messages if m["role"] == "user")
-            program, written = self._sample(instruction.partition("\n\nActions:")[0], request)
-            text = call("write", path="solve.py", text=program)
-        elif not any('"run"' in text for text in done):
-            text = call("run", command="python solve.py")
-        else:
-            text = call("done")
-        calls = calls_in(text) if request.tools else ()
-        return [Reply(text, calls, Usage(len(words(request.text())), written, 1))] * request.n
+        tokens: list[int] = []
 
-    def _sample(self, instruction: str, request: Request) -> tuple[str, int]:
+        def program() -> str:
+            instruction = next(str(m["content"]) for m in request.messages if m["role"] == "user")
+            tokens.extend(self._sample(instruction.partition("\n\nActions:")[0], request))
+            written = self.policy.decode([tokens])[0].split()
+            return "".join(self.pieces[int(t[1:])] for t in written if re.fullmatch(r"t\d+", t))
+
+        text = next_call(done, program) if request.tools else ""  # it can't write skills
+        calls = calls_in(text) if request.tools else ()
+        return [Reply(text, calls, Usage(len(words(request.text())), len(tokens), 1))] * request.n
+
+    def _sample(self, instruction: str, request: Request) -> list[int]:
+        """Tokens of a program."""
         prompt = self._prompt(instruction)
         with self._lock, torch.inference_mode():
             found = self.policy.generate(
@@ -101,14 +96,7 @@ class TinyProgrammer(CountingClient):
                 stop_ids=self.policy.stop_ids,
                 generator=torch.Generator().manual_seed(request.seed or 0),
             )
-        ids = found.tokens[0][found.mask[0].bool()].tolist()
-        tokens = self.policy.decode([ids])[0].split()
-        pieces = [self.pieces[int(t[1:])] for t in tokens if re.fullmatch(r"t\d+", t)]
-        return "".join(pieces), len(ids)
-
-
-def _telling(text: str) -> list[str]:
-    return [w for w in words(text) if len(w) >= LONG and w.isascii() and w.isalpha()]
+        return found.rows()[0]
 
 
 @cache

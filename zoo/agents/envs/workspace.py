@@ -99,18 +99,30 @@ def harbor_task(folder: str | os.PathLike[str], split: str = "test") -> Task:
     return Task(folder.name, str(metadata.get("category", "task")), split, 0, payload)
 
 
-def harbor_tasks(root: str | os.PathLike[str], split: str = "test") -> list[Task]:
+def harbor_folders(root: str | os.PathLike[str]) -> list[Path]:
     """The task folders below ``root``, or below its ``tasks/``, by name.
 
     Raises:
-        ZooError: If there are none, or one is malformed.
+        ZooError: If there are none.
     """
     root = Path(root)
     base = root / "tasks" if (root / "tasks").is_dir() else root
     folders = sorted(p.parent for p in base.glob("*/task.toml"))
     if not folders:
-        raise ZooError(f"{base} holds no task folders: expected <task>/task.toml.")
-    return [harbor_task(folder, split) for folder in folders]
+        raise ZooError(
+            f"{base} holds no task folders: expected <task>/task.toml, with instruction.md, "
+            "environment/, tests/ and solution/ beside it."
+        )
+    return folders
+
+
+def harbor_tasks(root: str | os.PathLike[str], split: str = "test") -> list[Task]:
+    """The tasks of :func:`harbor_folders`.
+
+    Raises:
+        ZooError: If there are none, or one is malformed.
+    """
+    return [harbor_task(folder, split) for folder in harbor_folders(root)]
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
 from zoo.agents.retrieval import BM25Index, words
 from zoo.agents.skill_tasks.task import SkillTask
-from zoo.agents.skills import Skill
 
 DOMAINS = (
     "config-migration",
@@ -27,30 +25,26 @@ FEATURES = len(NUMBERS) + len(DOMAINS)
 STEP = re.compile(r"^\s*(?:[-*]|\d+\.)\s", re.MULTILINE)
 
 
-def features(
-    item: SkillTask, agent_rate: float, skills: Sequence[Skill] | None = None
-) -> np.ndarray:
+def features(item: SkillTask, agent_rate: float) -> np.ndarray:
     """What is known of a task before an agent does it.
 
     Args:
         item: The task.
         agent_rate: Share of *other* tasks that the agent does without skills, from 0 to 1; this
             task's own rate would tell the answer.
-        skills: In place of the task's own.
 
     Returns:
         BM25 of the skills for the instruction, logarithms of the words of both, number of skills
         and of steps, whether there is code, the agent's rate, and the domain, one of eight or none.
         Shape: (15,), float32, most within -3..3.
     """
-    skills = item.skills if skills is None else skills
-    text = "\n".join(f"{s.name} {s.description}\n{s.body}" for s in skills)
+    text = "\n".join(f"{s.name} {s.description}\n{s.body}" for s in item.skills)
     overlap = float(BM25Index([text]).scores(item.instruction)[0])
     numbers = [
         math.log1p(overlap),
         math.log1p(len(words(item.instruction))) - 4,
         math.log1p(len(words(text))) - 5,
-        len(skills) - 1,
+        len(item.skills) - 1,
         math.log1p(len(STEP.findall(text))) - 1.5,
         float("`" in text),
         4 * (agent_rate - 0.5),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.agents.envs.base import Task
-from zoo.agents.envs.workspace import decode, encode, harbor_task
+from zoo.agents.envs.workspace import decode, encode, harbor_folders, harbor_task
 from zoo.agents.skills import Skill, load_skill, parse_skill
 from zoo.errors import ZooError
 
@@ -111,20 +111,12 @@ def _simulation(folder: Path, solution: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_tasks(root: str | os.PathLike[str]) -> list[SkillTask]:
-    """The task folders below ``root``, or below its ``tasks/``, by name.
+    """The tasks below ``root``, or below its ``tasks/``, by name.
 
     Raises:
         ZooError: If there are none, or one is malformed.
     """
-    root = Path(root)
-    base = root / "tasks" if (root / "tasks").is_dir() else root
-    folders = sorted(p.parent for p in base.glob("*/task.toml"))
-    if not folders:
-        raise ZooError(
-            f"{base} holds no task folders: expected <task>/task.toml, with instruction.md, "
-            "environment/, tests/ and solution/ beside it."
-        )
-    return [read_task(folder) for folder in folders]
+    return [read_task(folder) for folder in harbor_folders(root)]
 
 
 def embedded_tasks() -> list[SkillTask]:

@@ -10,10 +10,10 @@ in turns; what differs between them is the advantage and the history.
 import statistics
 import sys
 import time
-from types import SimpleNamespace
 
 import torch
 
+from benchmarks.speed.untrained import without_trainer
 from zoo import SCPO
 from zoo.agents.losses import skill_sums
 from zoo.agents.policy import PolicyArgs, TinyConfig
@@ -68,18 +68,7 @@ def steps() -> None:
         torch.manual_seed(0)
         tiny = TinyConfig(vocabulary=WORDS, context=32)
         model = SCPO(PolicyArgs(tiny=tiny, max_context=32), baseline=name, sft_steps=0)
-        model.log = lambda *_, **__: None  # type: ignore[method-assign,assignment]
-        optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
-
-        def update(losses: list, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
-            optimizer.zero_grad()
-            for loss in losses:
-                loss().backward()
-            optimizer.step()
-            return torch.zeros(())
-
-        model._update = update  # type: ignore[method-assign]
-        model._trainer = SimpleNamespace(global_step=0)  # type: ignore[assignment]
+        without_trainer(model, 3e-4)
         models[name], times[name] = model, []
     for number in range(STEPS + 2):
         for name, model in models.items():

@@ -9,12 +9,12 @@ thread, the arms in turns. All tasks have their skill, so that the teacher judge
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import yaml
 
 from benchmarks.speed.timing import in_turns
+from benchmarks.speed.untrained import without_trainer
 from zoo import SkillSD
 from zoo.agents.envs.workflow import procedure, workflow_tasks
 from zoo.distributed import step_generator
@@ -29,18 +29,7 @@ def prepared(**changes: object) -> SkillSD:
     torch.manual_seed(0)
     arguments = yaml.safe_load(CONFIG.read_text())["model"]["init_args"]
     model = SkillSD(**{**arguments, **changes})
-    model.log = lambda *_, **__: None  # type: ignore[method-assign,assignment]
-    model._trainer = SimpleNamespace(global_step=0)  # type: ignore[assignment]
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-
-    def update(losses: list) -> torch.Tensor:
-        optimizer.zero_grad()
-        for loss in losses:
-            loss().backward()
-        optimizer.step()
-        return torch.zeros(())
-
-    model._update = update  # type: ignore[method-assign]
+    without_trainer(model, 1e-3)
     for task in workflow_tasks("train")[:16]:
         skill = Summary("", "", ", ".join(procedure(task.family)))
         model.bandit.visit(task.family, 0.0)

@@ -10,19 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
-from torchmetrics.classification import (
-    BinaryAccuracy,
-    BinaryAveragePrecision,
-    BinaryCalibrationError,
-    BinaryMatthewsCorrCoef,
-)
 
 from zoo.base import ZooModule
-from zoo.degrade_query.metrics import GroupAUROC
+from zoo.degrade_query.metrics import GroupAUROC, binary_metrics
 from zoo.degrade_query.result import write_table
 from zoo.degrade_query.vocabulary import Vocabulary
 from zoo.errors import missing_extra
-from zoo.metrics import AUROC
 from zoo.molecules import FINGERPRINT_BITS
 from zoo.proteins import unpack_names
 from zoo.reproducible import global_seed
@@ -74,16 +67,7 @@ class FingerprintForest(ZooModule):
         self._rows: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
         self._depth = 64
         self.measure(
-            MetricCollection(
-                {
-                    "auroc": AUROC(),
-                    "accuracy": BinaryAccuracy(),
-                    "average_precision": BinaryAveragePrecision(),
-                    "mcc": BinaryMatthewsCorrCoef(),
-                    "ece": BinaryCalibrationError(n_bins=10),
-                },
-                compute_groups=False,
-            ),
+            MetricCollection(binary_metrics(), compute_groups=False),
             target_auroc=GroupAUROC(),
             several_auroc=GroupAUROC(least=2),
         )

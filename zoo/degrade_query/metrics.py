@@ -7,10 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.classification import (
+    BinaryAccuracy,
+    BinaryAveragePrecision,
+    BinaryCalibrationError,
+    BinaryMatthewsCorrCoef,
+)
 from torchmetrics.functional.classification import binary_auroc
 from torchmetrics.utilities import dim_zero_cat
 
+from zoo.metrics import AUROC
+
 TEMPERATURES = torch.logspace(-1, 1, 201)
+
+
+def binary_metrics() -> dict[str, Metric]:
+    """The usual ones of probability and label, of the network and the forest alike."""
+    return {
+        "auroc": AUROC(),
+        "accuracy": BinaryAccuracy(),
+        "average_precision": BinaryAveragePrecision(),
+        "mcc": BinaryMatthewsCorrCoef(),
+        "ece": BinaryCalibrationError(n_bins=10),
+    }
 
 
 class GroupAUROC(Metric):

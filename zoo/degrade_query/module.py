@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
-from torchmetrics.classification import (
-    BinaryAccuracy,
-    BinaryAveragePrecision,
-    BinaryCalibrationError,
-    BinaryMatthewsCorrCoef,
-)
 
 from zoo.degrade_query.encoders import Encoded
-from zoo.degrade_query.metrics import GroupAUROC, Temperature, WeightedMean
+from zoo.degrade_query.metrics import (
+    GroupAUROC,
+    Temperature,
+    WeightedMean,
+    binary_metrics,
+)
 from zoo.degrade_query.network import MOLECULE, DegradeQueryNet
 from zoo.degrade_query.questions import Questions
 from zoo.degrade_query.result import write_table
@@ -36,7 +35,6 @@ from zoo.degrade_query.swaps import (
 from zoo.degrade_query.vocabulary import Vocabulary
 from zoo.errors import ZooError, check_choice
 from zoo.language_features import LanguageModel
-from zoo.metrics import AUROC
 from zoo.molecules import FINGERPRINT_BITS
 from zoo.proteins import unpack_names
 from zoo.stages import Stage
@@ -178,11 +176,7 @@ class DegradeQuery(Questions):
         self.measure(
             MetricCollection(
                 {
-                    "auroc": AUROC(),
-                    "accuracy": BinaryAccuracy(),
-                    "average_precision": BinaryAveragePrecision(),
-                    "mcc": BinaryMatthewsCorrCoef(),
-                    "ece": BinaryCalibrationError(n_bins=10),
+                    **binary_metrics(),
                     "swap_target": WeightedMean(),
                     "swap_e3": WeightedMean(),
                 },

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -30,15 +31,15 @@ from zoo.atomic import write_text
 from zoo.errors import ZooError, check_choice, missing_extra
 
 
-class _EngineEnv:
+class _EngineEnv(ABC):
     """What the games have in common: an engine that plays one, and the actions so far."""
 
     max_steps: int
     _engine: Any = None
 
+    @abstractmethod
     def _start(self, task: Task) -> Any:
         """An engine that has loaded the task's game."""
-        raise NotImplementedError
 
     def reset(self, task: Task) -> Obs:
         """Loads the game and begins it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import (
     BinaryAccuracy,
     BinaryAveragePrecision,
@@ -21,7 +21,7 @@ from zoo.metrics import AUROC
 TEMPERATURES = torch.logspace(-1, 1, 201)
 
 
-def binary_metrics() -> dict[str, Metric]:
+def binary_metrics() -> dict[str, Metric | MetricCollection]:
     """The usual ones of probability and label, of the network and the forest alike."""
     return {
         "auroc": AUROC(),

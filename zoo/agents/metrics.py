@@ -207,8 +207,12 @@ class NormalizedGain(_Sums):
     def compute(self) -> Tensor:
         """Of the mean rates."""
         p0, p1 = (x / self.count.clamp_min(1) for x in (self.before, self.after))
-        gain = (p1 - p0) / (1 - p0).clamp_min(1e-12)
-        return torch.where(p0 < 1, gain, torch.zeros_like(gain)).float()
+        return torch.as_tensor(normalized_gain(p0, p1)).float()
+
+
+def normalized_gain(before: Tensor | float, after: Tensor | float) -> Tensor | float:
+    """What :class:`NormalizedGain` gives, of two mean rates."""
+    return (after - before) / (1 - before) if before < 1 else 0.0 * after
 
 
 class PairedLift(Metric):
@@ -254,13 +258,38 @@ class PairedLift(Metric):
             torch.cat(list(x)).cpu().numpy() if isinstance(x, list) else x.cpu().numpy()
             for x in (self.before, self.after, self.stratum)
         )
-        difference = after - before
-        means = bootstrap_means(difference, stratum, self.resamples, self.seed)
-        tail = (1 - self.level) / 2
-        low, high = np.quantile(means, [tail, 1 - tail])
-        found = {"lift": difference.mean(), "lift_low": low, "lift_high": high}
-        found["p"] = mcnemar(before > 0.5, after > 0.5)
-        return {name: torch.tensor(float(value)) for name, value in found.items()}
+        found = paired_lift(before, after, stratum, self.resamples, self.level, self.seed)
+        return {name: torch.tensor(value) for name, value in found.items()}
+
+
+def paired_lift(
+    before: np.ndarray,
+    after: np.ndarray,
+    stratum: np.ndarray,
+    resamples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, float]:
+    """What :class:`PairedLift` gives, of tasks that this process has.
+
+    Args:
+        before: Pass rates or outcomes of tasks. Shape: (B,).
+        after: Likewise, under the other condition.
+        stratum: Of each task, integers. Shape: (B,).
+        resamples: Of the bootstrap.
+        level: Of the interval.
+        seed: Of the resampling.
+
+    Returns:
+        ``lift``, ``lift_low``, ``lift_high`` and ``p``.
+    """
+    difference = after - before
+    means = bootstrap_means(difference, stratum, resamples, seed)
+    tail = (1 - level) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    found = {"lift": difference.mean(), "lift_low": low, "lift_high": high}
+    found["p"] = mcnemar(before > 0.5, after > 0.5)
+    return {name: float(value) for name, value in found.items()}
 
 
 def bootstrap_means(

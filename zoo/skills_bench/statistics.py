@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from scipy.stats import false_discovery_control, fisher_exact
 
-from zoo.agents.metrics import NormalizedGain, PairedLift
+from zoo.agents import metrics
 from zoo.errors import ZooError
 
 Array: TypeAlias = "np.ndarray"
@@ -86,14 +85,12 @@ def paired_lift(before: Array, after: Array, domain: Array, seed: int = 0) -> Li
     there = ~np.isnan(p0)
     if not there.any():
         raise ZooError("There is no task with trials under both conditions.")
-    b, a = (torch.from_numpy(rate[there]) for rate in (p0, p1))
-    paired, gain = PairedLift(RESAMPLES, seed=seed), NormalizedGain()
-    paired.update(b, a, torch.from_numpy(domain[there]))
-    gain.update(b, a)
-    found = {name: float(value) for name, value in paired.compute().items()}
+    b, a = p0[there], p1[there]
+    # The functions, not the metrics: those sync with other processes, which may not be here.
+    found = metrics.paired_lift(b, a, domain[there], RESAMPLES, seed=seed)
     value, low, high = (100 * found[name] for name in ("lift", "lift_low", "lift_high"))
-    rates_of = float(b.mean()), float(a.mean())
-    return Lift(value, low, high, *rates_of, found["p"], float(gain.compute()))
+    mean = float(b.mean()), float(a.mean())
+    return Lift(value, low, high, *mean, found["p"], float(metrics.normalized_gain(*mean)))
 
 
 def sign_flip(differences: Array, seed: int = 0) -> float:

@@ -44,7 +44,8 @@ def main() -> None:
                 part = table.molecules.batch(table.molecule[chosen])
                 index = test.index[chosen]  # type: ignore[attr-defined]
                 molecule = model._encode(part)
-                r, _ = model._fuse_rows(molecule, index[:, 1:2], index[:, 2:3], vocabulary)
+                pair = model._pair(index[:, 1:2], index[:, 2:3], vocabulary)
+                r, _ = model._fuse(molecule, *pair)
                 model.network.degradation(r).sigmoid()
 
     models = {}

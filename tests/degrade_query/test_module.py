@@ -94,10 +94,23 @@ def test_stages_train_what_they_should_and_all_of_it_gets_a_gradient():
     watched = {"callbacks": [Watch()], "limit_val_batches": 0}
     steps = {"pretrain_steps": 2, "finetune_steps": 2}
     fit(build(**steps), data(), 4, **watched)
-    assert heads["finetune"] - heads["pretrain"] == {"degradation"}
-    assert heads["pretrain"] <= heads["finetune"]
-    fit(build(keep_weight=0.0, **steps), data(), 4, **watched)
-    assert heads["pretrain"] - heads["finetune"] == {"compatibility"}
+    assert heads["finetune"] - heads["pretrain"] == {"tuple", "degradation"}
+    assert heads["pretrain"] - heads["finetune"] == {"matching", "compatibility"}
+
+
+def test_the_learning_rate_falls_in_fine_tuning_alone():
+    rates = []
+
+    class Watch(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    model = build(pretrain_steps=3, finetune_steps=4)
+    fit(model, data(), 7, callbacks=[Watch()], limit_val_batches=0)
+    assert rates[:3] == [1e-3] * 3
+    assert rates[3] == 2e-4
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    assert rates[6] == pytest.approx(2e-4 * (1 - 0.98 * 3 / 4))
 
 
 def test_pretraining_tells_swaps_apart():

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRETRAIN_LR, WEIGHT_DECAY = 1e-3, 1e-2
-PATIENCE = 8  # validations of pretraining without a better swap accuracy
+LAST_SHARE = 0.02  # of the learning rate is left at the end of fine-tuning
+PATIENCE = 12  # validations of pretraining without a better swap accuracy
 
 
 class DegradeQuery(Questions):
@@ -51,8 +52,9 @@ class DegradeQuery(Questions):
 
     Training has two stages in one fit. First the network learns, without labels, to tell the
     recorded tuple (molecule, target, E3) from tuples with another target, another ligase or both;
-    that ends early when the accuracy on tuples of validation no longer rises. Then it is fine-tuned
-    on the labels, and a temperature is fitted to those of validation.
+    that ends early when the accuracy on tuples of validation no longer rises. Then its encoders are
+    fine-tuned on the labels below a fusion of their own, and a temperature is fitted to those of
+    validation.
 
     Args:
         dim: d. Real scale: 256.
@@ -68,8 +70,6 @@ class DegradeQuery(Questions):
         finetune_steps: Of the second stage.
         bit_dropout: Chance of a fingerprint bin to be silent in training.
         dropout: Of all else.
-        keep_weight: Of the first stage's loss in the second one, if there was a first one. Without
-            it, fine-tuning on a few hundred labels forgets which tuples fit.
         context: Look at target and ligase; without, what is left is the molecule alone.
         potency_weight: Of a regression of pDC50 and Dmax, where the table has them; 0 for none.
         smiles_model: A frozen language model whose features of the SMILES are added to the
@@ -82,7 +82,7 @@ class DegradeQuery(Questions):
     monitor: ClassVar[tuple[str, str]] = ("val_auroc", "max")
     optimizer_config: Mapping[str, Any] = {
         "class_path": "torch.optim.AdamW",
-        "init_args": {"lr": 5e-4, "weight_decay": WEIGHT_DECAY},
+        "init_args": {"lr": 2e-4, "weight_decay": WEIGHT_DECAY},
     }
 
     def __init__(
@@ -96,11 +96,10 @@ class DegradeQuery(Questions):
         swaps: Sequence[str] = KINDS,
         negatives: int = 4,
         hard_fraction: float = 0.5,
-        pretrain_steps: int = 318,
+        pretrain_steps: int = 600,
         finetune_steps: int = 212,
         bit_dropout: float = 0.2,
         dropout: float = 0.2,
-        keep_weight: float = 0.3,
         context: bool = True,
         potency_weight: float = 0.0,
         smiles_model: LanguageModel | None = None,
@@ -125,7 +124,6 @@ class DegradeQuery(Questions):
         self.save_hyperparameters()
         self.kinds, self.negatives, self.hard_fraction = swaps, negatives, hard_fraction
         self.potency_weight = potency_weight
-        self.keep_weight = keep_weight if pretrain_steps else 0.0
         self.smiles_model, self.protein_model = smiles_model, protein_model
         if protein_model is not None and protein_model.width != protein_dim:
             raise ZooError(
@@ -149,13 +147,11 @@ class DegradeQuery(Questions):
         self.register_buffer("temperature", torch.ones(()))
         self.temperature_of_val = Temperature()
         self._weights: tuple[Tensor, Tensor] | None = None
-        # Without its loss, the head of compatibility is never trained.
+        # Each stage trains the encoders, with the fusion and the heads of its own question.
         heads: dict[str, tuple[str, ...]] = {
-            "pretrain": ("degradation", "potency"),
-            "finetune": ("compatibility",),
+            "pretrain": ("tuple", "degradation", "potency"),
+            "finetune": ("matching", "compatibility"),
         }
-        if self.keep_weight > 0:
-            heads["finetune"] = ()
         trained = {
             stage: [f"network.{n}" for n, _ in self.network.named_children() if n not in others]
             for stage, others in heads.items()
@@ -164,11 +160,25 @@ class DegradeQuery(Questions):
             "class_path": "torch.optim.AdamW",
             "init_args": {"lr": PRETRAIN_LR, "weight_decay": WEIGHT_DECAY},
         }
+        constant = {
+            "class_path": "torch.optim.lr_scheduler.ConstantLR",
+            "init_args": {"factor": 1.0},
+        }
+        self.lr_scheduler_config = {
+            "class_path": "torch.optim.lr_scheduler.LinearLR",
+            "init_args": {
+                "start_factor": 1.0,
+                "end_factor": LAST_SHARE,
+                "total_iters": finetune_steps,
+            },
+            "interval": "step",
+        }
         first = Stage(
             "pretrain",
             trained["pretrain"],
             pretrain_steps,
             adam,
+            constant,
             stop=("val_swap_target", "max", PATIENCE),
         )
         last = Stage("finetune", trained["finetune"], finetune_steps)
@@ -222,22 +232,21 @@ class DegradeQuery(Questions):
         molecule = self._encode(
             {"fp": fp, "atoms": atoms, "bonds": bonds, "ptr": ptr, "language": language}
         )
-        r, attention = self._fuse(
-            molecule, target[:, None], e3[:, None], target_feat[:, None], e3_feat[:, None]
-        )
+        pair = target[:, None], e3[:, None], target_feat[:, None], e3_feat[:, None]
+        r, attention = self._fuse(molecule, *pair)
         return {
             "logit": self.network.degradation(r)[:, 0, 0] / self.temperature,
-            "compatibility": self.network.compatibility(r)[:, 0],
+            "compatibility": self.network.compatibility(self._match(molecule, *pair))[:, 0],
             "attention": attention[:, 0],
             "repr": r[:, 0],
         }
 
-    def _fuse_rows(
-        self, molecule: Encoded, target: Tensor, e3: Tensor, given: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """As :meth:`_fuse`, of rows (B, S) of the data's vocabulary."""
+    def _pair(
+        self, target: Tensor, e3: Tensor, given: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What :meth:`_fuse` and :meth:`_match` ask for, of rows (B, S) of the data's proteins."""
         own, features = self.vocabulary.own(given), given["features"]
-        return self._fuse(molecule, own[target], own[e3], features[target], features[e3])
+        return own[target], own[e3], features[target], features[e3]
 
     # -- training ----------------------------------------------------------------------------
 
@@ -249,11 +258,6 @@ class DegradeQuery(Questions):
         part = batch["unlabelled" if pretrain else "labelled"]
         molecule = self._encode(part)
         loss = (self._pretrain_loss if pretrain else self._finetune_loss)(molecule, part, batch)
-        if not pretrain and self.keep_weight > 0:
-            kept = self._pretrain_loss(
-                self._encode(batch["unlabelled"]), batch["unlabelled"], batch
-            )
-            loss = loss + self.keep_weight * kept
         self.log("train_loss", loss, prog_bar=True, batch_size=len(part["fp"]))
         return loss
 
@@ -281,7 +285,7 @@ class DegradeQuery(Questions):
         ]
         targets = torch.cat([target[:, None], *(swap.target for swap in drawn)], dim=1)
         ligases = torch.cat([e3[:, None], *(swap.e3 for swap in drawn)], dim=1)
-        r, _ = self._fuse_rows(molecule, targets, ligases, given)
+        r = self._match(molecule, *self._pair(targets, ligases, given))
         scores = self.network.compatibility(r)  # (B, 1 + all swaps)
         temperature = self.network.compatibility.temperature()
         positive, negatives = scores[:, 0], scores[:, 1:]
@@ -300,7 +304,7 @@ class DegradeQuery(Questions):
     ) -> Tensor:
         """Cross-entropy in which both classes weigh the same, and potency where it is known."""
         target, e3 = part["target"][:, None], part["e3"][:, None]
-        r = self._fuse_rows(molecule, target, e3, batch["vocabulary"])[0][:, 0]
+        r = self._fuse(molecule, *self._pair(target, e3, batch["vocabulary"]))[0][:, 0]
         logit = self.network.degradation(r)[:, 0]
         weight = self.vocabulary.balance().to(logit.dtype)
         loss = F.binary_cross_entropy_with_logits(
@@ -339,9 +343,10 @@ class DegradeQuery(Questions):
         part, given = batch["tuples"], batch["vocabulary"]
         molecule = self._encode(part)
         target, e3, label = part["target"], part["e3"], part["label"]
-        r, attention = self._fuse_rows(molecule, target[:, None], e3[:, None], given)
+        pair = self._pair(target[:, None], e3[:, None], given)
+        r, attention = self._fuse(molecule, *pair)
         logit = self.network.degradation(r)[:, 0, 0].float() / self.temperature
-        score = self.network.compatibility(r)[:, 0]
+        score = self.network.compatibility(self._match(molecule, *pair))[:, 0]
         probability = logit.sigmoid()
         ranks = self._swap_ranks(molecule, score, part, batch)
         several = part["several"]
@@ -386,8 +391,8 @@ class DegradeQuery(Questions):
             swapped = rows.expand(len(target), -1)
             other = (e3 if kind == "target" else target)[:, None].expand_as(swapped)
             targets, ligases = (swapped, other) if kind == "target" else (other, swapped)
-            r, _ = self._fuse_rows(molecule, targets, ligases, given)
-            rival = self.network.compatibility(r)
+            rivals = self._match(molecule, *self._pair(targets, ligases, given))
+            rival = self.network.compatibility(rivals)
             recorded = is_observed(
                 part["molecule"][:, None], targets, ligases, batch["observed"], count
             )
@@ -410,8 +415,10 @@ class DegradeQuery(Questions):
         part, given = batch["tuples"], batch["vocabulary"]
         molecule = self._encode(part)
         target, e3 = part["target"], part["e3"]
-        r, _ = self._fuse_rows(molecule, target[:, None], e3[:, None], given)
+        pair = self._pair(target[:, None], e3[:, None], given)
+        r, _ = self._fuse(molecule, *pair)
         logit = self.network.degradation(r)[:, 0, 0].float() / self.temperature
+        score = self.network.compatibility(self._match(molecule, *pair))[:, 0]
         names, own = unpack_names(given["names"]), self.vocabulary.own(given)
         return [
             {
@@ -420,7 +427,7 @@ class DegradeQuery(Questions):
                 "target_uniprot": [names[i] for i in target.tolist()],
                 "e3_type": [names[i] for i in e3.tolist()],
                 "probability": logit.sigmoid().cpu(),
-                "compatibility": self.network.compatibility(r)[:, 0].float().cpu(),
+                "compatibility": score.float().cpu(),
                 "labels_of_target": self.vocabulary.labels[own[target]].cpu(),
             }
         ]

@@ -1,5 +1,10 @@
 """The network of DegradeQuery: target and ligase together are a query over the molecule.
 
+Two fusions read the same encoders. One, for compatibility, is what pretraining trains; the other,
+for degradation, begins anew with fine-tuning. With a single fusion for both, pretraining made
+degradation harder to learn: what it had learned is to bring all recorded tuples together, active or
+not, while its encoders helped (model_cards/degrade_query.md has the figures).
+
 Reference:
     The method's abstract (counterfactual tuple pretraining for degradation by PROTACs); its text
     was not at hand. Encoders, fusion and weights here are ours.
@@ -26,7 +31,7 @@ HEADS = 4  # of attention
 
 
 class TupleQuery(nn.Module):
-    """From an encoded molecule, a target and a ligase to the representation of their tuple.
+    """A fusion: from an encoded molecule, a target and a ligase to what their tuple looks like.
 
     The query q = MLP([t; e; t * e]) scales and shifts the pooled molecule (FiLM), and asks the
     atoms twice, once for the target's side and once for the ligase's.
@@ -94,7 +99,7 @@ class TupleQuery(nn.Module):
 
 
 class DegradeQueryNet(nn.Module):
-    """Encoders, fusion, and two heads.
+    """Encoders, and a fusion and a head for each of the two questions.
 
     Args:
         dim: d.
@@ -137,8 +142,10 @@ class DegradeQueryNet(nn.Module):
         self.protein: ProteinEncoder | NoContext = NoContext(dim)
         if context:
             self.protein = ProteinEncoder(dim, protein_dim, proteins)
-        self.tuple = TupleQuery(dim, 0 if self.graph is None else gnn_dim, dropout)
+        atoms = 0 if self.graph is None else gnn_dim
+        self.matching = TupleQuery(dim, atoms, dropout)
         self.compatibility = Compatibility(dim)
+        self.tuple = TupleQuery(dim, atoms, dropout)
         self.degradation = nn.Sequential(nn.LayerNorm(dim), nn.Dropout(dropout), nn.Linear(dim, 1))
 
     def encode(

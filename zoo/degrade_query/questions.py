@@ -219,7 +219,7 @@ class Questions(ZooModule):
         feats = [one.expand(batch, -1, -1) for one in features]
         r, attention = self._fuse(molecule, *pair, *feats)
         logit = self.network.degradation(r)[..., 0].float() / self.temperature
-        return logit, self.network.compatibility(r).float(), attention
+        return logit, self.network.compatibility(self._match(molecule, *pair, *feats)), attention
 
     def _encode(self, part: Mapping[str, Any]) -> Encoded:
         """The molecules of a batch.
@@ -240,9 +240,24 @@ class Questions(ZooModule):
     def _fuse(
         self, molecule: Encoded, target: Tensor, e3: Tensor, target_feat: Tensor, e3_feat: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Representation (B, S, d) and attention of S pairs of each molecule."""
+        """Representation (B, S, d) and attention of S pairs of each molecule, for degradation."""
+        proteins = self._proteins(target, e3, target_feat, e3_feat)
+        fused: tuple[Tensor, Tensor] = self.network.tuple(molecule, *proteins)
+        return fused
+
+    def _match(
+        self, molecule: Encoded, target: Tensor, e3: Tensor, target_feat: Tensor, e3_feat: Tensor
+    ) -> Tensor:
+        """What compatibility is read from, of S pairs of each molecule. Shape: (B, S, d)."""
+        proteins = self._proteins(target, e3, target_feat, e3_feat)
+        r: Tensor = self.network.matching(molecule, *proteins)[0]
+        return r
+
+    def _proteins(
+        self, target: Tensor, e3: Tensor, target_feat: Tensor, e3_feat: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Targets and ligases, encoded. Shapes: (..., d)."""
         vocabulary, protein = self.vocabulary, self.network.protein
         t = protein(vocabulary.identity(target), vocabulary.normalise(target_feat), 0)
         e = protein(vocabulary.identity(e3), vocabulary.normalise(e3_feat), 1)
-        fused: tuple[Tensor, Tensor] = self.network.tuple(molecule, t, e)
-        return fused
+        return t, e

@@ -111,6 +111,8 @@ class Claim:
             over the steps are kept.
         checks: The sentences.
         options: What every run is given.
+        seeded: Options that the seed is given to, as ``--data.seed`` where a study is about which
+            few data there are.
     """
 
     method: str
@@ -120,6 +122,7 @@ class Claim:
     evaluations: Mapping[str, Sequence[str]]
     checks: Sequence[Check] = ()
     options: Sequence[str] = field(default_factory=tuple)
+    seeded: Sequence[str] = field(default_factory=tuple)
     columns: Mapping[str, Column] = field(default_factory=dict)
     settings: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"": ()})
     validation: str | None = None
@@ -287,7 +290,8 @@ def _train_and_test(
 ) -> list[dict[str, Any]]:
     name = arm.config or f"zoo/{claim.method}.yaml"
     config = ["--config", name, "--seed_everything", str(seed)]
-    shared = [*claim.options, *claim.settings[setting], *arm.options]
+    drawn = [part for option in claim.seeded for part in (option, str(seed))]
+    shared = [*claim.options, *drawn, *claim.settings[setting], *arm.options]
     if arm.tune is not None and choice is not None:
         shared += [arm.tune.option, choice]
     options = [*shared, "--trainer.enable_progress_bar", "false"]

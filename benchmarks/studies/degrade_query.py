@@ -30,7 +30,7 @@ from zoo.metrics import AUROC
 SHOTS = (0, 1, 2, 5, 10)
 MIN_ROWS, MIN_CLASS = 20, 6  # labels of a target, and of its rarer class
 DRAWS = 5
-EPOCHS, MONITOR = 6, "val_auroc"
+EPOCHS, MONITOR = 8, "val_auroc"
 
 
 def train(seed: int, **options: Any) -> tuple[DegradeQuery, ProtacTuplesDataModule]:
@@ -43,7 +43,6 @@ def train(seed: int, **options: Any) -> tuple[DegradeQuery, ProtacTuplesDataModu
     best = ModelCheckpoint(monitor=MONITOR, mode="max")
     trainer = Trainer(
         max_epochs=EPOCHS,
-        val_check_interval=0.5,
         gradient_clip_val=1.0,
         callbacks=[best],
         logger=False,

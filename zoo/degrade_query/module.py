@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 PRETRAIN_LR, WEIGHT_DECAY = 1e-3, 1e-2
 LAST_SHARE = 0.02  # of the learning rate is left at the end of fine-tuning
-PATIENCE = 12  # validations of pretraining without a better swap accuracy
+PATIENCE = 3  # validations of pretraining without a better swap accuracy
 
 
 class DegradeQuery(Questions):
@@ -96,7 +96,7 @@ class DegradeQuery(Questions):
         swaps: Sequence[str] = KINDS,
         negatives: int = 4,
         hard_fraction: float = 0.5,
-        pretrain_steps: int = 600,
+        pretrain_steps: int = 636,
         finetune_steps: int = 212,
         bit_dropout: float = 0.2,
         dropout: float = 0.2,

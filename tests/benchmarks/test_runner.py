@@ -1,6 +1,8 @@
 """Figures of a claim over arms, seeds, evaluations and settings."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +159,30 @@ def test_a_cheap_option_is_tried_on_all_seeds_and_chosen_by_their_mean():
     figures = Figures(claim, [*first, tuned("1", 1, 1.5), tuned("3", 1, 9.0)])
     assert figures.chosen == {"A": "1"}
     assert figures.by_seed("A", "test") == {0: 1.2, 1: 1.5}
+
+
+def test_a_run_is_given_the_options_of_claim_setting_and_arm_and_the_seed(monkeypatch):
+    commands = []
+
+    def zoo(args, jobs):
+        commands.append(args)
+        root = Path(args[args.index("--trainer.default_root_dir") + 1])
+        folder = root / f"runs/toy/version_{len(commands) - 1}"
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints/best-epoch001.ckpt").touch()
+        record = {"metrics": {"test_error": 1.0}, "training": {"seconds": 1.0}}
+        (folder / "metrics.json").write_text(json.dumps(record))
+
+    monkeypatch.setattr(runner, "_zoo", zoo)
+    claim = replace(CLAIM, options=("--model.a", "1"), seeded=("--data.seed",))
+    arm = Arm("ours", ("--model.b", "2"))
+    lines = runner._train_and_test(claim, arm, "B", 7, None, 1)
+    expected = ["--model.a", "1", "--data.seed", "7", "--data.target", "B", "--model.b", "2"]
+    for command, first in zip(commands, ("fit", "test"), strict=True):
+        assert command[:5] == [first, "--config", "zoo/toy.yaml", "--seed_everything", "7"]
+        assert command[5:13] == expected
+    assert commands[1][-2:] == ["--data.hard", "true"]
+    assert [(x["seed"], x["setting"], x["evaluation"]) for x in lines] == [
+        (7, "B", "plain"),
+        (7, "B", "hard"),
+    ]

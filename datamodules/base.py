@@ -127,8 +127,12 @@ class ZooDataModule(LightningDataModule):
         """The files of ``inputs``, in order."""
         return self._loader("predict")
 
-    def input_files(self, suffixes: tuple[str, ...]) -> list[Path]:
+    def input_files(self, suffixes: tuple[str, ...], whole: tuple[str, ...] = ()) -> list[Path]:
         """The files that ``inputs`` name, sorted, each once.
+
+        Args:
+            suffixes: Of the files that count, in lower case.
+            whole: A folder that holds a file of any of these names counts as one input itself.
 
         Raises:
             ZooError: If nothing was asked for, or a pattern matches no file with such a suffix.
@@ -138,6 +142,9 @@ class ZooDataModule(LightningDataModule):
         found: dict[Path, None] = {}
         for pattern in self.inputs:
             path = Path(pattern).expanduser()
+            if any((path / name).is_file() for name in whole):
+                found[path] = None
+                continue
             names = path.iterdir() if path.is_dir() else glob(str(path), recursive=True)
             matches = sorted(p for p in map(Path, names) if p.suffix.lower() in suffixes)
             if not matches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from zoo.errors import ZooError, check_choice
 
 from ..base import ZooDataModule
 
+SUFFIXES = (".yaml", ".csv")
+FOLDER = ("game.yaml", "values.csv", "bids.csv")  # a folder with one of them is a game
 FIRST = {"train": 0, "val": 1_000_000, "predict": 2_000_000}
 Sample = dict[str, Any]
 
@@ -117,7 +118,7 @@ class AuctionGamesDataModule(ZooDataModule):
             numbers = range(first, first + self.counts[split])
             return GameList([lambda i=i: self._random(i) for i in numbers], shape, first)  # type: ignore[misc]
         if split == "predict":
-            games = [read_game(path) for path in self._paths()]
+            games = [read_game(path) for path in self.input_files(SUFFIXES, FOLDER)]
         elif self.root is not None:
             games = [read_game(p) for p in sorted(self.root.iterdir()) if p.is_dir()]
         else:
@@ -160,20 +161,6 @@ class AuctionGamesDataModule(ZooDataModule):
             for name, cdf in others.items()
             for n in self.sizes
         ]
-
-    def _paths(self) -> list[Path]:
-        """Folders that hold a game, and files."""
-        names = ("game.yaml", "values.csv", "bids.csv")
-        folders = [Path(x).expanduser() for x in self.inputs]
-        games = [p for p in folders if p.is_dir() and any((p / n).is_file() for n in names)]
-        others = [x for x, p in zip(self.inputs, folders, strict=True) if p not in games]
-        if games and not others:
-            return games
-        given, self.inputs = self.inputs, others
-        try:
-            return [*games, *self.input_files((".yaml", ".csv"))]
-        finally:
-            self.inputs = given
 
 
 def sample(game: AuctionGame, shape: tuple[int, int, int], index: int) -> Sample:

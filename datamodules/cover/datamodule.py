@@ -106,7 +106,7 @@ class CoverInstancesDataModule(ZooDataModule):
             ZooError: If a file is missing or broken, or an instance cannot be solved.
         """
         if split == "predict":
-            paths = self._inputs()
+            paths = self.input_files(SUFFIXES, ("sets.csv",))
         elif self.root is not None:
             paths = [p for i, p in enumerate(self._files()) if _split_of(i) == split]
         else:
@@ -133,19 +133,6 @@ class CoverInstancesDataModule(ZooDataModule):
         if not found:
             raise ZooError(f"{self.root} has no instances: expected folders of tables, or files.")
         return found
-
-    def _inputs(self) -> list[Path]:
-        """Files, and folders that hold tables."""
-        folders = [Path(x).expanduser() for x in self.inputs]
-        tables = [p for p in folders if (p / "sets.csv").is_file()]
-        others = [x for x, p in zip(self.inputs, folders, strict=True) if p not in tables]
-        if not others and tables:
-            return tables
-        given, self.inputs = self.inputs, others
-        try:
-            return [*tables, *self.input_files(SUFFIXES)]
-        finally:
-            self.inputs = given
 
     def _loader(self, split: str, batch_size: int | None = None) -> DataLoader[Any]:
         loader = super()._loader(split, batch_size)

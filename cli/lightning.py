@@ -273,6 +273,7 @@ class ZooCLI(LightningCLI):
                 weights_only=True,
             )
         self._say_where("Run folder")
+        self._say_reference()
 
     def after_test(self) -> None:
         """Says where the metrics and figures are."""
@@ -282,6 +283,18 @@ class ZooCLI(LightningCLI):
         """Says where the predictions are."""
         if self.trainer.is_global_zero:
             sys.stdout.write(f"Predictions: {Path(self._get(self.config, 'output')).resolve()}\n")
+
+    def _say_reference(self) -> None:
+        """Sets what was measured for the card beside the run's own figures."""
+        try:
+            card = get_method(type(self.model).__name__).result
+        except ZooError:  # a baseline or a class of the user's own
+            return
+        if self.trainer.is_global_zero:
+            sys.stdout.write(
+                f"The card has, with the default config, {card['metric']}: {card['value']} "
+                f"({card['baseline']})\n"
+            )
 
     def _say_where(self, what: str) -> None:
         folder = self.trainer.log_dir  # broadcasts, so every rank asks

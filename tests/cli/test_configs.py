@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from zoo.catalog import get_method
 from zoo.cli.configs import find_config, packaged_configs
 from zoo.cli.main import main
 
@@ -123,6 +124,16 @@ def test_advertising_tips_are_not_printed(capfd):
     captured = capfd.readouterr()
     assert "Tip" not in captured.out + captured.err
     assert "Run folder: " in captured.out
+    assert "The card has" not in captured.out  # FAST is no method of the catalogue
+
+
+@pytest.mark.slow
+def test_a_fit_ends_with_what_the_card_has(capfd):
+    config = ["--config", "degbins", "--trainer.fast_dev_run", "1"]
+    main(["fit", *config, "--trainer.enable_progress_bar", "false"])
+    result = get_method("degbins").result
+    out = capfd.readouterr().out
+    assert f"{result['metric']}: {result['value']} ({result['baseline']})" in out
 
 
 def test_catalogue_commands_import_no_torch():

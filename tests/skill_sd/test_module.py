@@ -201,6 +201,23 @@ def test_the_bank_is_written_as_a_library_of_skills(tmp_path):
     assert library.history()[0]["evidence"]
 
 
+def test_success_with_a_skill_is_logged_only_if_a_test_task_has_one():
+    """On Sokoban each level has its own skill, so none of the bank's is of a level of the test."""
+    trainer = Trainer(**SILENT)
+    module = model()
+    (none,) = trainer.test(module, data(), verbose=False)
+    assert {"test_success", "test_greedy", "test_tokens"} <= none.keys()
+    assert not {"test_skill", "test_teacher", "test_kl"} & none.keys()
+    module.bandit.visit("knitting", 0.0)
+    module.bandit.add("knitting", Summary("", "", "cast on"), 1, "knitting-0")
+    module.teacher.weights = module.teacher.candidate(module.policy)
+    (other,) = trainer.test(module, data(), verbose=False)
+    assert other.keys() == none.keys()
+    learnt(module)
+    (known,) = trainer.test(module, data(), verbose=False)
+    assert {"test_skill", "test_teacher", "test_kl"} <= known.keys()
+
+
 # -- the teacher ---------------------------------------------------------------------------------
 
 

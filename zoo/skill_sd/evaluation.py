@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from zoo.agents.envs.base import Task
 from zoo.agents.rollout import Collected
 from zoo.agents.sequences import Sequences
+from zoo.distributed import sum_over_ranks
 from zoo.skill_sd.agent import SkilledAgent, read_tasks, succeeded
 from zoo.skill_sd.bandit import SkillBandit
 from zoo.skill_sd.report import Progress
@@ -143,13 +144,11 @@ class EvaluatedAgent(SkilledAgent):
             self.progress.validations.append([self.progress.env_steps, rate])
 
     def on_test_epoch_end(self) -> None:
-        """Logs what was measured; with skills only where the bank has any."""
+        """Logs what was measured; with skills only where the bank has any of the test's tasks."""
         values: dict[str, Tensor | float] = {}
         for name, metric in self.test_metrics.items():
             value = metric.compute()
-            needs = {"test_skill": bool(len(self.bandit)), "test_teacher": bool(self.teacher)}
-            needs["test_kl"] = bool(len(self.bandit)) and bool(self.teacher)
-            if needs.get(name, True):
+            if sum_over_ranks(cast("Tensor", metric.count).sum()) > 0:
                 values[name] = value
         values |= {f"test_{name}": value for name, value in self.progress.report().items()}
         self.log_dict(values)

@@ -41,7 +41,7 @@ def _gap(figures: Figures, arm: str, other: str) -> tuple[float, str]:
 def _ahead(arm: str, other: str, least: float, text: str) -> Check:
     def holds(figures: Figures) -> tuple[bool, str]:
         mean, said = _gap(figures, arm, other)
-        return mean >= least, said
+        return mean >= least and mean > 0, said  # a tie is not ahead
 
     return Check(text, holds)
 

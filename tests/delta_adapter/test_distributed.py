@@ -1,14 +1,9 @@
 """Two processes take the step that one takes on the same batch."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import run_with_one_and_two
 
 STEP = """
 import os, sys, torch
@@ -43,11 +38,7 @@ if devices > 1:
 
 @pytest.mark.slow
 def test_two_processes_make_the_step_of_one(tmp_path):
-    (tmp_path / "step.py").write_text(STEP)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    for devices in ("1", "2"):
-        command = [sys.executable, "step.py", devices, str(tmp_path)]
-        subprocess.run(command, check=True, cwd=tmp_path, env=env, timeout=280, capture_output=True)
+    run_with_one_and_two(STEP, tmp_path)
     one, two = (torch.load(tmp_path / f"{n}.pt", weights_only=True) for n in (1, 2))
     for name, value in one.items():
         assert torch.allclose(value, two[name], atol=2e-5), name

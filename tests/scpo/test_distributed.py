@@ -1,14 +1,9 @@
 """Training with two processes: they stay together, and take the step that one takes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import run_with_one_and_two
 
 STEP = """
 import sys, torch
@@ -57,14 +52,7 @@ if devices > 1:
 @pytest.mark.slow
 def test_two_processes_make_the_steps_of_one(tmp_path):
     """Two updates on demonstrations, and twice two on rollouts, in micro-batches."""
-    (tmp_path / "step.py").write_text(STEP)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    for devices in ("1", "2"):
-        command = [sys.executable, "step.py", devices, str(tmp_path)]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=env, timeout=280, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
+    run_with_one_and_two(STEP, tmp_path)
     (one, steps), (two, both), (three, _) = (
         torch.load(tmp_path / name, weights_only=True) for name in ("1.0", "2.0", "2.1")
     )

@@ -1,9 +1,11 @@
 """What holds for every test: no network, one thread, a working folder of its own."""
 
 import os
+import random
 import socket
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +15,24 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 torch.set_num_threads(1)
 
 LOOPBACK = ("127.", "::1", "localhost")
+
+
+def draw_alike():
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Fixtures of every scope draw alike, whichever tests this process ran before."""
+    draw_alike()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    """So does the test itself, whether or not it is the one that made a shared fixture."""
+    draw_alike()
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ class CoverSolution:
         selected: Numbers of the chosen sets. Shape: (s,).
         cost: Of them.
         bound: No choice that covers this draw's hard elements and meets the groups costs less.
-        ratio: Cost over bound: the certificate.
+        ratio: Cost over bound: the certificate. Infinite where the bound is 0 and the cost is not.
         theta: Threshold of this draw; NaN if each element had its own.
         rounds: Of sampling.
         programs: Linear programs that were solved.

@@ -19,7 +19,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 def draw_alike():
     random.seed(0)
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  of libraries that draw from it
     torch.manual_seed(0)
 
 

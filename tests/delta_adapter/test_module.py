@@ -196,7 +196,9 @@ def test_untrained_the_model_is_the_frozen_editor_bit_for_bit():
     torch.nn.init.normal_(model.editor.transformer.proj_out.weight, std=0.02)
     query, source, target = torch.rand(3, 2, 3, 32, 32).unbind(0)
     with torch.no_grad():
-        assert torch.equal(model(query, source, target), model.sample(query, None))
+        untold = model.editor.unprompted(2)
+        alone = model.sample(query, None, instruction=untold)
+        assert torch.equal(model(query, source, target), alone)
 
 
 def test_guidance_moves_away_from_the_null_edit():

@@ -166,35 +166,47 @@ def test_keys_and_values_are_those_of_each_block():
 # -- attention ----------------------------------------------------------------------------------
 
 
-def call(model, edit, size=16):
+def call(model, edit, size=16, instruction=None):
+    torch.manual_seed(3)
     image = torch.rand(2, 3, size, size)
     grid, context = model.grid(image), model.encode(image)
-    torch.manual_seed(1)
     z = torch.randn_like(context)
-    return model.velocity(z, torch.tensor([0.3, 0.9]), context, grid, edit)
+    return model.velocity(z, torch.tensor([0.3, 0.9]), context, grid, edit, instruction)
 
 
 def test_untrained_or_at_strength_zero_the_editor_is_untouched_bit_for_bit():
+    """Alone it is told to leave the picture as it is; with an edit it is told nothing."""
     model = editor()
     network = adapter()
     fresh = network.edit(network.tokens(torch.randn(2, 16, 64)))
-    torch.manual_seed(3)
-    plain = call(model, None)
-    for edit in (fresh, live_edit().of(0.0)):
-        torch.manual_seed(3)
-        assert torch.equal(call(model, edit), plain)
-    torch.manual_seed(3)
-    assert not torch.allclose(call(model, live_edit()), plain, atol=1e-3)
+    alone, untold = call(model, None), call(model, None, instruction=model.unprompted(2))
+    assert torch.equal(call(model, fresh), untold)
+    assert torch.equal(call(model, live_edit().of(0.0)), alone)
+    assert torch.equal(call(model, live_edit().of(torch.zeros(2))), alone)
+    for other in (alone, untold):
+        assert not torch.allclose(call(model, live_edit()), other, atol=1e-3)
+
+
+def test_between_the_strengths_it_is_told_less_and_less():
+    """A dead edit leaves what the editor is told: "leave it" at 0, nothing from 1 on."""
+    model, network = editor(), adapter()
+    fresh = network.edit(network.tokens(torch.randn(2, 16, 64)))
+    alone, untold = call(model, None), call(model, None, instruction=model.unprompted(2))
+    half = call(model, fresh.of(0.5))
+    assert not torch.allclose(half, alone, atol=1e-4)
+    assert not torch.allclose(half, untold, atol=1e-4)
+    assert torch.equal(call(model, fresh.of(1.5)), untold)
+    each = call(model, fresh.of(torch.tensor([0.0, 1.0])))
+    assert torch.allclose(each[0], alone[0], atol=1e-5)
+    assert torch.allclose(each[1], untold[1], atol=1e-5)
 
 
 def test_every_block_of_both_kinds_is_reached():
     model, edit = editor(), live_edit()
-    torch.manual_seed(3)
-    plain = call(model, None)
+    plain = call(model, None, instruction=model.unprompted(2))
     for block in range(4):
         up = torch.zeros_like(edit.up)
         up[block] = edit.up[block]
-        torch.manual_seed(3)
         one = call(model, Edit(edit.keys, edit.values, edit.down, up))
         assert not torch.allclose(one, plain, atol=1e-5), block
 
@@ -226,11 +238,8 @@ def test_processor_against_the_formula(double):
 
 def test_strength_of_each_sample():
     model, edit = editor(), live_edit()
-    torch.manual_seed(3)
     mixed = call(model, edit.of(torch.tensor([0.0, 1.0])))
-    torch.manual_seed(3)
     off = call(model, None)
-    torch.manual_seed(3)
     on = call(model, edit)
     assert torch.allclose(mixed[0], off[0], atol=1e-6)
     assert torch.allclose(mixed[1], on[1], atol=1e-6)
@@ -245,7 +254,6 @@ def test_gradient_checkpointing_changes_nothing():
         if on:
             model.transformer.enable_gradient_checkpointing()
         network.zero_grad()
-        torch.manual_seed(3)
         call(model, network.edit(network.tokens(pair))).square().sum().backward()
         gradients.append(network.resampler.queries.grad.clone())
     assert torch.allclose(*gradients, rtol=1e-4)

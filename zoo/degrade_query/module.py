@@ -233,18 +233,13 @@ class DegradeQuery(Questions):
             {"fp": fp, "atoms": atoms, "bonds": bonds, "ptr": ptr, "language": language}
         )
         pair = target[:, None], e3[:, None], target_feat[:, None], e3_feat[:, None]
-        r, attention = self._fuse(molecule, *pair)
-        return {
-            "logit": self.network.degradation(r)[:, 0, 0] / self.temperature,
-            "compatibility": self.network.compatibility(self._match(molecule, *pair))[:, 0],
-            "attention": attention[:, 0],
-            "repr": r[:, 0],
-        }
+        found = self._answer(molecule, *pair)
+        return {name: value[:, 0] for name, value in found._asdict().items()}
 
     def _pair(
         self, target: Tensor, e3: Tensor, given: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What :meth:`_fuse` and :meth:`_match` ask for, of rows (B, S) of the data's proteins."""
+        """What :meth:`_answer` asks for, of rows (B, S) of the data's proteins."""
         own, features = self.vocabulary.own(given), given["features"]
         return own[target], own[e3], features[target], features[e3]
 
@@ -344,9 +339,8 @@ class DegradeQuery(Questions):
         molecule = self._encode(part)
         target, e3, label = part["target"], part["e3"], part["label"]
         pair = self._pair(target[:, None], e3[:, None], given)
-        r, attention = self._fuse(molecule, *pair)
-        logit = self.network.degradation(r)[:, 0, 0].float() / self.temperature
-        score = self.network.compatibility(self._match(molecule, *pair))[:, 0]
+        found = self._answer(molecule, *pair)
+        logit, score = found.logit[:, 0], found.compatibility[:, 0]
         probability = logit.sigmoid()
         ranks = self._swap_ranks(molecule, score, part, batch)
         several = part["several"]
@@ -364,7 +358,7 @@ class DegradeQuery(Questions):
             "logit": logit,
             "probability": probability,
             "compatibility": score,
-            "attention": attention[:, 0],
+            "attention": found.attention[:, 0],
         }
 
     def _swap_ranks(
@@ -416,9 +410,8 @@ class DegradeQuery(Questions):
         molecule = self._encode(part)
         target, e3 = part["target"], part["e3"]
         pair = self._pair(target[:, None], e3[:, None], given)
-        r, _ = self._fuse(molecule, *pair)
-        logit = self.network.degradation(r)[:, 0, 0].float() / self.temperature
-        score = self.network.compatibility(self._match(molecule, *pair))[:, 0]
+        found = self._answer(molecule, *pair)
+        logit, score = found.logit[:, 0], found.compatibility[:, 0]
         names, own = unpack_names(given["names"]), self.vocabulary.own(given)
         return [
             {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,22 @@ from zoo.proteins import OTHER_E3, find_ligase, find_protein, gene_name
 
 if TYPE_CHECKING:
     from zoo.degrade_query.module import DegradeQuery
+
+
+class Answer(NamedTuple):
+    """Of S pairs of target and ligase for each of B molecules.
+
+    Attributes:
+        logit: Of high degradation, calibrated. Shape: (B, S).
+        compatibility: Would the tuple be recorded at all? -1..1. Shape: (B, S).
+        attention: Of target's and ligase's side over the atoms. Shape: (B, S, 2, A).
+        repr: What degradation is read from. Shape: (B, S, d).
+    """
+
+    logit: Tensor
+    compatibility: Tensor
+    attention: Tensor
+    repr: Tensor
 
 
 class Questions(ZooModule):
@@ -64,7 +80,7 @@ class Questions(ZooModule):
         with self.evaluating():
             molecule = self._encode_smiles(smiles)
             rows, feats = self._find(target, e3, features)
-            logit, _, _ = self._ask(molecule, rows, feats)
+            logit = self._ask(molecule, rows, feats).logit
         return logit[:, 0].sigmoid().cpu().numpy()
 
     def rank_targets(
@@ -98,10 +114,8 @@ class Questions(ZooModule):
             t, features = self.vocabulary.feature_rows(names)
             (_, e), (_, e_feat) = self._find(names[0], e3)
             wide = len(names)
-            logit, score, _ = self._ask(
-                molecule, (t, e.expand(wide)), (features, e_feat.expand(wide, -1))
-            )
-        probability, fit = logit[0].sigmoid(), score[0]
+            found = self._ask(molecule, (t, e.expand(wide)), (features, e_feat.expand(wide, -1)))
+        probability, fit = found.logit[0].sigmoid(), found.compatibility[0]
         order = fit.argsort(descending=True)[:top].tolist()
         return [
             RankedTarget(
@@ -133,14 +147,14 @@ class Questions(ZooModule):
         with self.evaluating():
             molecule = self._encode_smiles(smiles)
             rows, features = self._find(target, e3)
-            logit, score, attention = self._ask(molecule, rows, features)
-        sides = attention[0, 0].float().cpu().numpy()
+            found = self._ask(molecule, rows, features)
+        sides = found.attention[0, 0].float().cpu().numpy()
         return Explanation(
             smiles=smiles.strip(),
             target=sides[0],
             e3=sides[1],
-            probability=float(logit[0, 0].sigmoid()),
-            compatibility=float(score[0, 0]),
+            probability=float(found.logit[0, 0].sigmoid()),
+            compatibility=float(found.compatibility[0, 0]),
         )
 
     def adapt(
@@ -212,14 +226,22 @@ class Questions(ZooModule):
 
     def _ask(
         self, molecule: Encoded, rows: tuple[Tensor, Tensor], features: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Logit, compatibility (B, S) and attention of B molecules with the same S pairs."""
+    ) -> Answer:
+        """The answers for B molecules with the same S pairs."""
         batch = len(molecule.pooled)
-        pair = [one.expand(batch, -1) for one in rows]
-        feats = [one.expand(batch, -1, -1) for one in features]
-        r, attention = self._fuse(molecule, *pair, *feats)
+        target, e3 = (one.expand(batch, -1) for one in rows)
+        target_feat, e3_feat = (one.expand(batch, -1, -1) for one in features)
+        return self._answer(molecule, target, e3, target_feat, e3_feat)
+
+    def _answer(
+        self, molecule: Encoded, target: Tensor, e3: Tensor, target_feat: Tensor, e3_feat: Tensor
+    ) -> Answer:
+        """Both questions about S pairs of each molecule; their proteins are encoded once."""
+        proteins = self._proteins(target, e3, target_feat, e3_feat)
+        r, attention = self.network.tuple(molecule, *proteins)
+        matched, _ = self.network.matching(molecule, *proteins)
         logit = self.network.degradation(r)[..., 0].float() / self.temperature
-        return logit, self.network.compatibility(self._match(molecule, *pair, *feats)), attention
+        return Answer(logit, self.network.compatibility(matched), attention, r)
 
     def _encode(self, part: Mapping[str, Any]) -> Encoded:
         """The molecules of a batch.

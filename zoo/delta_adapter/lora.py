@@ -23,7 +23,7 @@ NAME = "pair"
 def pair_lora(
     editor: Backbone, before: Tensor, after: Tensor, steps: int, seed: int = 0
 ) -> Iterator[None]:
-    """Inside, the editor makes the edit of one pair, by low-rank updates trained on it alone.
+    """Inside, the unprompted editor makes the edit of one pair, by low-rank updates trained on it.
 
     Args:
         editor: Frozen; it is as before afterwards.
@@ -65,5 +65,7 @@ def _loss(editor: Backbone, before: Tensor, after: Tensor) -> Tensor:
     grid = editor.grid(source)
     context, clean = editor.encode(source), editor.encode(target)
     noise, t = draw(clean, editor.shift(clean.shape[1]))
-    velocity = editor.velocity(noisy(clean, noise, t), t, context, grid)
+    velocity = editor.velocity(
+        noisy(clean, noise, t), t, context, grid, instruction=editor.unprompted(len(source))
+    )
     return flow_loss(velocity, clean, noise)

@@ -128,7 +128,8 @@ def _lora(model: DeltaAdapter, output: Tensor, batch: Mapping[str, Any]) -> dict
         one = {k: batch[k][row : row + 1] for k in ("before", "after", "query")}
         seed = int(batch["index"][row])
         with pair_lora(model.editor, one["before"], one["after"], model.lora_steps, seed):
-            outputs.append(model.sample(one["query"], None, seed=[seed]))
+            untold = model.editor.unprompted(1)
+            outputs.append(model.sample(one["query"], None, seed=[seed], instruction=untold))
     if not outputs:
         return {}
     picked = {k: v[rows] for k, v in batch.items() if isinstance(v, Tensor)}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.delta_adapter.module import DeltaAdapter
 
 IDENTITY = 0.1  # chance of "leave it as it is" in the editor's training
+UNTOLD = 0.1  # chance of an edit that the editor is not told
 
 
 def encoder_loss(model: DeltaAdapter, batch: Mapping[str, Any]) -> Tensor:
@@ -46,11 +47,15 @@ def encoder_loss(model: DeltaAdapter, batch: Mapping[str, Any]) -> Tensor:
 
 
 def editor_loss(model: DeltaAdapter, batch: Mapping[str, Any]) -> Tensor:
-    """The editor learns to edit by the number of the edit."""
+    """The editor learns to edit by the number of the edit, and what edits are when it has none."""
     source, task = batch["source"], batch["task"]
-    keep = torch.rand(len(source), device=source.device) < IDENTITY
+    drawn = torch.rand(len(source), device=source.device)
+    keep, untold = drawn < IDENTITY, drawn > 1 - UNTOLD
     target = torch.where(keep.view(-1, 1, 1, 1), source, batch["target"])
     instruction = torch.where(keep, 0, task + 1)
+    nothing = model.editor.unprompted(len(source))
+    assert nothing is not None
+    instruction = torch.where(untold, nothing, instruction)
     grid = model.editor.grid(source)
     context, clean = model.editor.encode(source), model.editor.encode(target)
     noise, t = draw(clean, model.editor.shift(clean.shape[1]))

@@ -1,9 +1,6 @@
 """Stages, masks, invariances, and the calls that a chemist makes."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +8,7 @@ import torch
 from lightning import Callback, Trainer, seed_everything
 
 from tests.degrade_query.case import CASE, DEGRADER, SMILES
+from tests.processes import run_with_one_and_two
 from zoo import DegradeQuery
 from zoo.datamodules import ProtacTuplesDataModule
 from zoo.degrade_query import FingerprintForest
@@ -402,7 +400,7 @@ from zoo.degrade_query import encoders
 from zoo.datamodules import ProtacTuplesDataModule
 
 if __name__ == "__main__":
-    devices, path = int(sys.argv[1]), sys.argv[2]
+    devices, folder = int(sys.argv[1]), sys.argv[2]
     pretrain = int(sys.argv[3])
     seed_everything(0, verbose=False)
     torch.set_num_threads(1)
@@ -427,7 +425,8 @@ if __name__ == "__main__":
     data.setup("test")
     found = trainer.test(model, data, verbose=False)[0]
     if trainer.is_global_zero:
-        torch.save({"state": model.state_dict(), "auroc": found["test_auroc"]}, path)
+        answer = {"state": model.state_dict(), "auroc": found["test_auroc"]}
+        torch.save(answer, f"{folder}/{devices}.pt")
     if devices > 1:
         torch.distributed.destroy_process_group()
 """
@@ -437,18 +436,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("pretrain", [0, 3])
 def test_two_processes_learn_what_one_does(tmp_path, pretrain):
     """Swaps of the first stage are drawn anew on each rank: after it, AUROC alone is compared."""
-    import os
-
-    (tmp_path / "run.py").write_text(SCRIPT)
-    root = str(Path(__file__).parents[2])
-    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    for devices in ("1", "2"):
-        command = [sys.executable, str(tmp_path / "run.py"), devices, str(tmp_path / devices)]
-        done = subprocess.run(
-            [*command, str(pretrain)], env=env, capture_output=True, text=True, timeout=240
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-    one, two = (torch.load(tmp_path / d, weights_only=True) for d in ("1", "2"))
+    run_with_one_and_two(SCRIPT, tmp_path, str(pretrain))
+    one, two = (torch.load(tmp_path / f"{d}.pt", weights_only=True) for d in (1, 2))
     if pretrain == 0:
         assert two["auroc"] == pytest.approx(one["auroc"], abs=0.01)
         for key, value in one["state"].items():

@@ -1,11 +1,9 @@
 """Two processes take the step that one takes on the same global batch."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
+
+from tests.processes import run_with_one_and_two
 
 SCRIPT = """
 import sys, torch
@@ -15,7 +13,7 @@ from zoo.sem_fas import SemFas
 from zoo.datamodules import MultimodalFASDataModule
 
 if __name__ == "__main__":
-    devices, path = int(sys.argv[1]), sys.argv[2]
+    devices, folder = int(sys.argv[1]), sys.argv[2]
     seed_everything(0, verbose=False)
     torch.set_num_threads(1)
     model = SemFas(image_size=16, state_dim=4, n_heads=2, effect_rank=2,
@@ -33,7 +31,7 @@ if __name__ == "__main__":
     mine = samples[rank::devices]
     trainer.fit(model, DataLoader(mine, batch_size=len(mine)))
     if trainer.is_global_zero:
-        torch.save(model.state_dict(), path)
+        torch.save(model.state_dict(), f"{folder}/{devices}.pt")
     if devices > 1:
         torch.distributed.destroy_process_group()
 """
@@ -42,16 +40,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_two_processes_learn_what_one_does(tmp_path):
     """The domain loss is of the whole batch: means over a rank's share would differ."""
-    (tmp_path / "run.py").write_text(SCRIPT)
-    root = str(Path(__file__).parents[2])
-    import os
-
-    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    for devices in ("1", "2"):
-        command = [sys.executable, str(tmp_path / "run.py"), devices, str(tmp_path / devices)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stderr[-2000:]
-    one, two = (torch.load(tmp_path / d, weights_only=True) for d in ("1", "2"))
+    run_with_one_and_two(SCRIPT, tmp_path)
+    one, two = (torch.load(tmp_path / f"{d}.pt", weights_only=True) for d in (1, 2))
     for key, value in one.items():
         torch.testing.assert_close(two[key], value, atol=1e-4, rtol=1e-4)
     start = one["head.weight"]

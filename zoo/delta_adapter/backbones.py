@@ -223,7 +223,7 @@ class TinyFlux(FluxEditor):
         instruction: Tensor | None = None,
     ) -> Tensor:
         """See :class:`Backbone`."""
-        prompt = self._prompt(len(z), edit, instruction).unflatten(1, (WORDS, -1))
+        prompt = self._prompt(len(z), edit, instruction).view(len(z), WORDS, -1)
         added = self.call(torch.cat([z, context], dim=-1), t, None, grid, prompt, edit)
         return (z - context - added) / t.clamp_min(SOONEST).view(-1, 1, 1)
 

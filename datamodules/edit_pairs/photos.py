@@ -120,6 +120,8 @@ class PhotoEdits:
         self.photos = [_photograph(name) for name in PHOTOS[split]]
         self.photo = torch.randint(len(self.photos), (len(edits),), generator=rng)
         self.place = torch.rand(len(edits), 3, generator=rng)  # top, left, size
+        # Six photographs are few: those of training are also seen turned, mirrored, in other light.
+        self.look = torch.rand(len(edits), 5, generator=rng) if split == "train" else None
 
     def __len__(self) -> int:
         return len(self.edits)
@@ -131,6 +133,8 @@ class PhotoEdits:
             mine = (self.photo[indices] == number).nonzero()[:, 0]
             if len(mine):
                 image[mine] = _crop(photo, self.place[indices[mine]])
+        if self.look is not None:
+            image = vary(image, self.look[indices])
         return image, torch.zeros(len(indices), 1, dtype=torch.long)
 
     def after(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,6 +149,27 @@ class PhotoEdits:
         # A mirrored photograph looks like one that is not; two edits have no style of their own.
         style = torch.where(edits[:, 0] == TASKS.index("mirror"), 0, edits[:, 0] + 1)
         return image, torch.where(edits[:, 1] >= 0, -1, style)[:, None]
+
+
+def vary(image: Tensor, look: Tensor) -> Tensor:
+    """Another photograph of about the same: turned, mirrored, in other light and colours.
+
+    Args:
+        image: Shape: (B, 3, S, S), in 0..1.
+        look: 0..1 of each picture: turned or not, mirrored or not, exposure, contrast, saturation.
+            Shape: (B, 5).
+
+    Returns:
+        Of the same shape, in 0..1.
+    """
+    turned, mirrored = (look[:, :2] < 0.5).unbind(dim=1)
+    image = torch.where(turned.view(-1, 1, 1, 1), image.transpose(2, 3), image)
+    image = torch.where(mirrored.view(-1, 1, 1, 1), image.flip(-1), image)
+    exposure, contrast, saturation = (0.6 + 0.8 * look[:, 2:]).view(-1, 3, 1, 1, 1).unbind(dim=1)
+    level = image.mean(dim=(1, 2, 3), keepdim=True)
+    image = exposure * (level + contrast * (image - level))
+    grey = image.mean(dim=1, keepdim=True)
+    return (grey + saturation * (image - grey)).clamp(0, 1)
 
 
 def _crop(photo: Tensor, place: Tensor) -> Tensor:

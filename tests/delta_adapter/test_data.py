@@ -332,3 +332,32 @@ def test_missing_pyarrow_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ZooError, match=r"lightning-zoo\[edit\]"):
         open_layout("ultraedit", tmp_path)
+
+
+def test_photographs_of_training_vary_and_keep_their_edit():
+    """The edit is of the varied crop, whichever batch it is in; other splits have no variation."""
+    rng = torch.Generator().manual_seed(0)
+    fog = photos.TASKS.index("fog")
+    edits = torch.tensor([[fog, -1]] * 64)
+    train = photos.PhotoEdits("train", edits, rng)
+    where = torch.arange(64)
+    before, after = train.before(where)[0], train.after(where)[0]
+    assert torch.allclose(after, photos.fog(before), atol=1e-6)
+    assert torch.equal(train.before(where[5:7])[0], before[5:7])
+    assert before.min() >= 0
+    assert before.max() <= 1
+    train.look = None
+    plain = train.before(where)[0]
+    changed = (plain - before).abs().mean(dim=(1, 2, 3))
+    assert (changed > 0.01).float().mean() > 0.9
+    assert photos.PhotoEdits("test", edits, rng).look is None
+
+
+def test_neutral_variation_changes_nothing():
+    image = torch.rand(4, 3, 8, 8)
+    same = torch.tensor([0.9, 0.9, 0.5, 0.5, 0.5]).expand(4, 5)
+    assert torch.allclose(photos.vary(image, same), image, atol=1e-6)
+    turned = photos.vary(image, torch.tensor([0.1, 0.1, 0.5, 0.5, 0.5]).expand(4, 5))
+    assert torch.allclose(turned, image.transpose(2, 3).flip(-1), atol=1e-6)
+    grey = photos.vary(image, torch.tensor([0.9, 0.9, 0.5, 0.5, -0.75]).expand(4, 5))
+    assert torch.allclose(grey[:, 0], grey[:, 2], atol=1e-6)

@@ -26,11 +26,6 @@ from zoo.delta_adapter.metrics import attributes_right, content_psnr, l1, psnr
 from zoo.layers.perceiver import PerceiverResampler
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 def adapter(**changes):
     sizes = {"channels": 64, "positions": 16, "pair": False, "width": 16, "tokens": 3, "layers": 1}
     return DeltaAdapterNetwork(

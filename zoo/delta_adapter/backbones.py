@@ -232,9 +232,8 @@ class TinyFlux(FluxEditor):
         if instruction is not None:
             told: Tensor = self.instructions(instruction)
             return told
-        leave = self.instructions.weight[0].expand(count, -1)
+        leave, untold = (self.instructions.weight[row].expand(count, -1) for row in (0, -1))
         if edit is None:
             return leave
         strength = torch.as_tensor(edit.strength, dtype=leave.dtype, device=leave.device)
-        untold = self.instructions(self.unprompted(count))
         return leave.lerp(untold, strength.clamp(0, 1).view(-1, 1))

@@ -125,6 +125,16 @@ def test_best_checkpoint_is_one_of_the_last_stage(tmp_path):
     assert int(Path(checkpoint.best_model_path).stem.removeprefix("step=")) > 3
 
 
+def test_a_stage_that_has_not_trained_is_never_the_best(tmp_path):
+    """The first one ends with an epoch, so that a validation falls between the two."""
+    worse = {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 5.0}}}
+    stages = [STAGES[0] | {"steps": 2}, {"name": "decode", "train": ["head"], "steps": 4} | worse]
+    checkpoint = ModelCheckpoint(tmp_path, monitor="val_mse", filename="{step}", save_top_k=1)
+    fit(stages, [checkpoint])
+    assert int(Path(checkpoint.best_model_path).stem.removeprefix("step=")) > 2
+    assert [path.name for path in tmp_path.iterdir()] == [Path(checkpoint.best_model_path).name]
+
+
 def test_too_short_a_training_is_told():
     with pytest.warns(UserWarning, match="Training ended at step 2, in stage 'encode'"):
         fit(STAGES, max_epochs=1, enable_checkpointing=False)

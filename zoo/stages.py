@@ -124,6 +124,15 @@ class StageSwitch(Callback):
         self.best, self.waited = {}, 0
         train_only(module, module.training_stages[0].train)
 
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Forgets what a validation between two stages said: nothing of the new one was trained."""
+        module = cast("ZooModule", pl_module)
+        if module.stage_index and trainer.global_step == self._begun(module):
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                _forget_best(callback, trainer)
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -207,13 +216,16 @@ class StageSwitch(Callback):
             strategy.configure_ddp()
         strategy.setup_optimizers(trainer)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            _forget_best(callback)
+            _forget_best(callback, trainer)
         rank_zero_info(f"Stage '{module.stage.name}' begins at step {trainer.global_step}.")
 
 
-def _forget_best(callback: Any) -> None:
+def _forget_best(callback: Any, trainer: Trainer) -> None:
     """Starts the search for the best anew: stages may not be comparable by the same metric."""
     if isinstance(callback, ModelCheckpoint):
+        if callback.save_last != "link":
+            for path in callback.best_k_models:  # else two files would call themselves the best
+                trainer.strategy.remove_checkpoint(path)
         callback.best_model_score = callback.current_score = None
         callback.kth_value = torch.tensor(torch.inf if callback.mode == "min" else -torch.inf)
         callback.best_k_models = {}

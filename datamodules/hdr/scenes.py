@@ -19,7 +19,10 @@ from zoo.hdr_files import read_photo, read_radiance
 
 SAMPLES = Path(__file__).parent.parent / "samples" / "hdr"
 SPLITS = {
-    "train": ("apartment", "bridge", "city", "dawn", "lab", "sky", "studio", "sunrise"),
+    "train": (
+        *("apartment", "bridge", "city", "courtyard", "dawn", "garden", "hotel"),
+        *("lab", "landing", "night", "sky", "studio", "sunrise"),
+    ),
     "val": ("forest", "workshop"),
     "test": ("esplanade", "lobby", "venice"),
 }
@@ -59,7 +62,7 @@ class Scenes(Protocol):
 
 
 class EmbeddedPanoramas:
-    """The 13 panoramas of the package, in their own pixels, joined at 360 degrees."""
+    """The 18 panoramas of the package, in their own pixels, joined at 360 degrees."""
 
     def __init__(self, split: str, views: int) -> None:
         self.names = SPLITS[split]

@@ -50,7 +50,7 @@ def test_noise_grows_with_light():
 
 def test_no_panorama_is_in_two_splits():
     names = [name for split in SPLITS.values() for name in split]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 18
 
 
 def test_training_crops_differ_by_epoch_and_views_do_not():

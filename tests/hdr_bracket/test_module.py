@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from lightning import Trainer, seed_everything
+from torch.nn import functional as F
 
 from zoo import HDRBracket
 from zoo.datamodules import FocalStackDataModule, HDRDataModule
@@ -17,7 +18,7 @@ from zoo.display import decode, encode
 from zoo.errors import ZooError
 from zoo.hdr_bracket.bracket import well_exposed
 from zoo.hdr_bracket.cache import BracketCache
-from zoo.hdr_bracket.codecs import DifferenceCodec
+from zoo.hdr_bracket.codecs import KNOWN_SPREAD, DifferenceCodec
 from zoo.hdr_files import read_radiance
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +147,44 @@ def test_difference_codec_is_exact(evs):
     latents = codec.encode(frames, reference)
     assert latents.shape == (2, 3, 48, 2, 3)
     assert torch.allclose(codec.decode(latents, reference), frames, atol=1e-6)
+
+
+def test_condition_says_what_the_input_lost():
+    """By frame and colour: a darker one lacks what is clipped, a brighter one what is dark."""
+    image = torch.full((1, 3, 4, 4), 0.5)
+    image[0, 2, 0, 0], image[0, 1, 3, 3] = 1.0, 0.0
+    model = HDRBracket(**TINY)
+    codec = model.generator.codec
+    seen = F.pixel_shuffle(codec.condition(model.reference(image)), 4)[0]  # (3, 9, 4, 4)
+    assert seen.shape[1] * 16 == codec.condition_channels == 144
+    frames, lost, near_white = seen[:, :3], seen[:, 3:6], seen[:, 6:]
+    assert frames[:2, 2, 0, 0] == pytest.approx([1.0, 1.0])  # clipped at any exposure
+    expected = torch.zeros_like(lost)
+    expected[:2, 2, 0, 0] = 1
+    expected[2, 1, 3, 3] = 1
+    assert torch.equal(lost, expected)
+    assert torch.equal(near_white[0], near_white[2])
+    assert near_white[0, 2, 0, 0] == pytest.approx(1)
+    assert near_white[0, 0, 0, 0] == -1
+
+
+def test_huber_loss_counts_a_lamp_by_size_not_square():
+    """Four times the error: 16 times the squared loss, four times the pseudo-Huber one."""
+    model = HDRBracket(**TINY)
+    image = torch.full((1, 3, 8, 8), 0.5)
+    reference, lost = model.reference(image), torch.zeros(1, 1, 8, 8)
+    model.generator.unet.forward = lambda z, *rest, **options: (torch.zeros_like(z[:, :, :48]),)
+    growth = {}
+    for huber in (None, 0.01):
+        model.generator.huber = huber
+        losses = []
+        for lacking in (10.0, 40.0):  # deviations, far above the noise that F = 0 leaves
+            torch.manual_seed(0)
+            frames = reference + lacking * KNOWN_SPREAD
+            losses.append(model.generator.loss(frames, image, reference, lost, 0.0).item())
+        growth[huber] = losses[1] / losses[0]
+    assert growth[None] == pytest.approx(16, rel=0.05)
+    assert growth[0.01] == pytest.approx(4, rel=0.05)
 
 
 def test_saves_what_others_open(tmp_path):

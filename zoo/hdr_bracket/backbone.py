@@ -39,27 +39,39 @@ SVD_UNET: Mapping[str, Any] = {"num_attention_heads": (5, 10, 20, 20), "sample_s
 
 TEMPORAL = ("temporal_res_block", "temporal_transformer_blocks", "time_pos_embed", "time_mixer")
 ATTENTION = ("attn1", "attn2")
-# Of ln sigma in the tiny network's training: its sampler takes few steps, from high noise.
-TINY_LOG_MEAN = 2.0
+# Of the tiny network's training, by task: deviation of the difference between a true frame and the
+# input itself; mean of ln sigma, high as its sampler takes few steps from high noise; constant of
+# the pseudo-Huber loss. The last two are by validation.
+SPREADS = {"hdr": 0.35, "all_in_focus": 0.04}
+LOG_MEANS = {"hdr": 3.0, "all_in_focus": 2.0}
+HUBER = {"hdr": 0.5, "all_in_focus": None}
 LORA_TARGETS = ("to_q", "to_k", "to_v", "to_out.0")
 
 
 def build_tiny(
-    channels: Sequence[int], heads: Sequence[int], codec: DifferenceCodec, step: float, tile: int
+    task: str,
+    channels: Sequence[int],
+    heads: Sequence[int],
+    evs: Sequence[float] | None,
+    step: float,
+    tile: int,
 ) -> BracketGenerator:
     """A generator of about a million random weights.
 
     Args:
+        task: Of the method.
         channels: Of the two levels of the network, multiples of 32.
         heads: Of attention at each level.
-        codec: Between frames and latents.
+        evs: Exposures of condition frames that are the input re-exposed; ``None`` if they are the
+            input itself.
         step: Mean distance of the frames' exposures in stops.
         tile: Side in pixels above which the network sees tiles.
     """
     if len(channels) != 2 or any(c % 32 or c < 32 for c in channels):
         raise ZooError(f"channels={list(channels)} must be two multiples of 32.")
+    codec = DifferenceCodec(evs, SPREADS[task])
     unet = UNetSpatioTemporalConditionModel(
-        in_channels=2 * codec.channels,
+        in_channels=codec.channels + codec.condition_channels,
         out_channels=codec.channels,
         block_out_channels=tuple(channels),
         layers_per_block=1,
@@ -75,7 +87,7 @@ def build_tiny(
     nn.init.zeros_(unet.conv_out.bias)
     embedder = ConvEmbedder(32)
     tile //= codec.factor
-    return BracketGenerator(unet, codec, embedder, step, tile, TINY_LOG_MEAN)
+    return BracketGenerator(unet, codec, embedder, step, tile, LOG_MEANS[task], HUBER[task])
 
 
 def build_svd(

@@ -79,7 +79,7 @@ def well_exposed(image: Tensor) -> Tensor:
 def known(image: Tensor, evs: Sequence[float]) -> Tensor:
     """Where a frame's values follow from the input: 1, falling to 0 towards what it has lost.
 
-    A darker frame (e < 0) is known wherever the input is not clipped, its shadows too; a brighter
+    A darker frame (e <= 0) is known wherever the input is not clipped, its shadows too; a brighter
     one wherever the input is not dark, its clipped pixels too. Each colour for itself: a blue sky
     clips in blue alone. Only the rest must be generated.
 
@@ -92,7 +92,7 @@ def known(image: Tensor, evs: Sequence[float]) -> Tensor:
     """
     unclipped = ((LOST[1] - image) / (LOST[1] - LOST[0])).clamp(0, 1)
     lit = ((image - DARK) / 0.03).clamp(0, 1)
-    return torch.stack([unclipped if e < 0 else lit for e in evs], dim=1)
+    return torch.stack([lit if e > 0 else unclipped for e in evs], dim=1)
 
 
 def keep_input(

@@ -28,7 +28,7 @@ class Condition:
     """What the network is told about the input.
 
     Attributes:
-        latents: Of the condition frames. Shape: (B, N, C, h, w).
+        latents: Of the condition frames. Shape: (B, N, K, h, w).
         embedding: Of the input, for cross-attention. Shape: (B, 1, E).
         time_ids: Frames less one, ten times the stops between them, and noise added to the
             condition: the places of Stable Video Diffusion's frame rate, motion and noise. Shape:
@@ -56,12 +56,14 @@ class BracketGenerator(nn.Module):
     """Denoises, trains on and samples brackets.
 
     Args:
-        unet: Takes 2 C channels, gives C.
+        unet: Takes C + K channels, gives C.
         codec: Between frames and latents.
         embedder: From the input, (B, 3, H, W) in 0..1, to (B, 1, E).
         step: Mean distance of the frames' exposures in stops; 0 for focus.
         tile: Side in cells above which the network sees tiles.
         log_mean: Of the noise levels of training, see :func:`~zoo.hdr_bracket.edm.draw_sigmas`.
+        huber: c of the pseudo-Huber loss sqrt(e^2 + c^2) - c of the network's error e, beyond which
+            errors count by size, not by square; ``None`` for squares, EDM's own.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class BracketGenerator(nn.Module):
         step: float,
         tile: int,
         log_mean: float = edm.LOG_MEAN,
+        huber: float | None = None,
     ) -> None:
         super().__init__()
         self.unet = unet
@@ -80,6 +83,7 @@ class BracketGenerator(nn.Module):
         self.step = step
         self.tile = tile
         self.log_mean = log_mean
+        self.huber = huber
 
     def condition(self, image: Tensor, reference: Tensor) -> Condition:
         """What the network is told.
@@ -135,6 +139,11 @@ class BracketGenerator(nn.Module):
     ) -> Tensor:
         """The loss of EDM, heavier in cells where the input is clipped.
 
+        Squares see lamps alone: how much a clipped pixel lacks has heavy tails, and a network of
+        few steps then lifts a pale sky, which lacks a tenth of a stop, as if it were one. PSNR is a
+        mean of logarithms over pictures, where that costs most. The pseudo-Huber loss keeps the
+        balance (of diffusion: Y. Song and P. Dhariwal, https://arxiv.org/abs/2310.14189).
+
         Args:
             frames: True frames, display-encoded. Shape: (B, N, 3, H, W).
             image: The input. Shape: (B, 3, H, W).
@@ -151,8 +160,11 @@ class BracketGenerator(nn.Module):
             clean + sigma.view(-1, 1, 1, 1, 1) * noise, sigma, condition.drop(kept)
         )
         cells = F.adaptive_max_pool2d(lost, clean.shape[-2:])[:, None]  # (B, 1, 1, h, w)
-        weight = edm.loss_weight(sigma) * (1 + (CLIPPED_WEIGHT - 1) * cells)
-        return (weight * (estimate - clean).square()).mean()
+        weight = 1 + (CLIPPED_WEIGHT - 1) * cells
+        error = edm.loss_weight(sigma) * (estimate - clean).square()  # of F, squared
+        if self.huber is not None:
+            error = (error + self.huber**2).sqrt() - self.huber
+        return (weight * error).mean()
 
     def sample(
         self,

@@ -26,7 +26,6 @@ from zoo.hdr_bracket.bracket import (
     perturb,
 )
 from zoo.hdr_bracket.cache import BracketCache
-from zoo.hdr_bracket.codecs import DifferenceCodec
 from zoo.hdr_bracket.fusion import PRIORS, FusionUNet
 from zoo.hdr_bracket.loss import EPS, log2_radiance, picture_loss, radiance_loss
 from zoo.hdr_bracket.perceptual import PERCEPTUAL, check_perceptual
@@ -49,8 +48,6 @@ CHOICES = {
     "fusion": ("unet", "triangle", "contrast", "mean"),
 }
 TINY = "tiny"
-# Deviation of the difference between a true frame and the input itself.
-SPREADS = {"hdr": 0.35, "all_in_focus": 0.04}
 
 
 class HDRBracket(ZooModule):
@@ -180,8 +177,8 @@ class HDRBracket(ZooModule):
 
         step = (self.evs[-1] - self.evs[0]) / max(len(self.evs) - 1, 1)
         if backbone == TINY:
-            codec = DifferenceCodec(self.evs if self.reexpose else None, SPREADS[task])
-            self.generator = backbones.build_tiny(channels, heads, codec, step, tile)
+            shown = self.evs if self.reexpose else None
+            self.generator = backbones.build_tiny(task, channels, heads, shown, step, tile)
         else:
             adapted = train != "full"  # then the network's own weights are in no checkpoint
             fetch = {"unet": pretrained if adapted else self.fetch_weights(pretrained)}
@@ -311,7 +308,8 @@ class HDRBracket(ZooModule):
         reference = padded[:, None]
         condition = self.generator.condition(padded, reference)
         still = torch.zeros(len(image), device=image.device)
-        out = self.generator.predict(torch.zeros_like(condition.latents), still, condition)
+        latents = condition.latents[:, :, : self.generator.codec.channels]
+        out = self.generator.predict(torch.zeros_like(latents), still, condition)
         stops = F.pixel_shuffle(out[:, 0].float(), self.generator.codec.factor)
         log = log2_radiance(decode(image.float(), self.crf)) + stops[..., :height, :width]
         return (torch.exp2(log.clamp(-8, 16)) - EPS).clamp_min(0)

@@ -7,8 +7,8 @@ input has lost light the difference is ten times that elsewhere, so each value h
 own: latents of about unit deviation are what the scalings of EDM are made for.
 
 The condition says more than the re-exposed frames: which of their values the input has lost, and
-what is just below its white, enlarged. Without these the network lifted highlights by
-the mean of its training, on held-out panoramas uncorrelated with the truth.
+what is just below its white, enlarged. Without these the network lifted highlights by the mean of
+its training, on held-out panoramas uncorrelated with the truth.
 
 Real scale: the frozen autoencoder and image encoder of Stable Video Diffusion.
 """
